@@ -1,0 +1,84 @@
+"""Reuse: find the longest known prefix of some ids, and take its settled rows.
+
+Sources in order of preference at equal length: the sequence's own rows, another open sequence, the
+prefix store. Blocks are compared by their token ids, so a hit is never taken on a hash alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cedagent.engine.state import SequenceState
+from cedagent.engine.streams import empty_buffers, unpack
+from cedagent.model.ced import CedModel
+from cedagent.model.config import TILE
+from ced_kvstore import Store
+
+_RESTORE_BLOCKS = 64
+"""Blocks read at a time: bounds the scratch memory of a restore."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Ids whose settled rows are in RAM."""
+
+    ids: Sequence[int]
+    state: SequenceState
+
+
+@dataclass(frozen=True, slots=True)
+class Reused:
+    """Tokens whose rows were taken instead of encoded."""
+
+    ram: int
+    disk: int
+
+
+def common_blocks(ours: Sequence[int], theirs: Sequence[int], *, most: int) -> int:
+    """Return how many whole leading blocks two id lists share, at most `most`."""
+    limit = min(len(ours), len(theirs), most * TILE)
+    for block in range(limit // TILE):
+        rows = slice(block * TILE, (block + 1) * TILE)
+        if list(ours[rows]) != list(theirs[rows]):
+            return block
+    return limit // TILE
+
+
+def take_known(
+    model: CedModel,
+    state: SequenceState,
+    ids: Sequence[int],
+    *,
+    open_sequences: Iterable[Known],
+    store: Store | None,
+) -> Reused:
+    """Extend `state` with settled rows of `ids` from RAM and from the store, without encoding."""
+    best: tuple[int, SequenceState] | None = None
+    for known in open_sequences:
+        blocks = common_blocks(ids, known.ids, most=known.state.settled // TILE)
+        if blocks * TILE > max(state.settled, best[0] if best else 0):
+            best = blocks * TILE, known.state
+    if best is not None:
+        state.copy_settled(best[1], best[0])
+    ram = state.settled
+    disk = 0 if store is None else _restore(model, state, ids, store)
+    return Reused(ram=ram, disk=disk)
+
+
+def _restore(model: CedModel, state: SequenceState, ids: Sequence[int], store: Store) -> int:
+    """Read blocks beyond the settled part from the store; returns their tokens."""
+    match = store.match(ids)
+    first = start = state.settled // TILE
+    while first < match.blocks:
+        n_blocks = min(_RESTORE_BLOCKS, match.blocks - first)
+        buffers = empty_buffers(model, n_blocks)
+        raw = {name: buffer.numpy() for name, buffer in buffers.items()}
+        good = store.read(match, raw, first_block=first, n_blocks=n_blocks)
+        # Swapped in only now: a bad record never leaves half of a block in live rows.
+        if good:
+            unpack(model, state, buffers, first, good)
+        first += good
+        if good < n_blocks:
+            break
+    return (first - start) * TILE

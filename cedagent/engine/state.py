@@ -1,0 +1,74 @@
+"""SequenceState: what is in RAM for one sequence, by absolute position.
+
+Rows below `settled` (a multiple of 128) are a function of the tokens below it alone and never
+change. Rows from there on are the overlay: the unfinished tile and decoded tokens; the next append
+writes over them. Decoder windows belong to one prefill and its decoded tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from cedagent.model.cache import KvCache
+from cedagent.model.ced import CedModel
+
+_FIRST_CAPACITY = 512
+
+
+class SequenceState:
+    """Encoder streams, derived global rows and decoder windows of one sequence."""
+
+    def __init__(self, model: CedModel) -> None:
+        """Start empty."""
+        config = model.config
+        self.encoder: Sequence[KvCache] = [
+            model.new_cache() for _ in range(config.n_encoder_layers)
+        ]
+        self.global_rows: Sequence[KvCache] = [
+            model.new_cache() for _ in range(config.n_decoder_layers)
+        ]
+        self.windows: Sequence[KvCache] = []
+        self.settled = 0
+        """F: rows below are settled."""
+        self.derived = 0
+        """Global rows below this position are derived from settled or overlaid E_out."""
+        self._e_out = torch.zeros(0, config.hidden_size, dtype=model.e_out_dtype)
+
+    def e_out(self, start: int, stop: int) -> Tensor:
+        """Return encoder outputs [stop - start, D] float32 as stored."""
+        return self._e_out[start:stop].float()
+
+    def stored_e_out(self, start: int, stop: int) -> Tensor:
+        """Return a view [stop - start, D] of encoder outputs in their stored type, with room."""
+        if stop > len(self._e_out):
+            grown = self._e_out.new_zeros(
+                max(stop, 2 * len(self._e_out), _FIRST_CAPACITY), self._e_out.shape[1]
+            )
+            grown[: len(self._e_out)] = self._e_out
+            self._e_out = grown
+        return self._e_out[start:stop]
+
+    def write_e_out(self, start: int, rows: Tensor) -> None:
+        """Store encoder outputs [T, D] from `start` on."""
+        self.stored_e_out(start, start + len(rows)).copy_(rows)
+
+    def drop_overlay(self) -> None:
+        """Forget everything that is not settled; the next append writes over it."""
+        self.windows = []
+        self.derived = min(self.derived, self.settled)
+
+    def copy_settled(self, source: SequenceState, stop: int) -> None:
+        """Copy settled rows [settled, stop) and their derived rows from another sequence."""
+        start = self.settled
+        for mine, theirs in zip(self.encoder, source.encoder, strict=True):
+            mine.copy_rows(theirs, start, stop)
+        self.write_e_out(start, source.stored_e_out(start, stop))
+        derived = min(stop, source.derived, source.settled)
+        if derived > self.derived:
+            for mine, theirs in zip(self.global_rows, source.global_rows, strict=True):
+                mine.copy_rows(theirs, self.derived, derived)
+            self.derived = derived
+        self.settled = stop

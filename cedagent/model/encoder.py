@@ -1,0 +1,72 @@
+"""The encoder half: layers 0 .. E-1, run in tiles or one row at a time.
+
+The unit of work is the tile: 128 rows at absolute positions [128k, 128k + 128), always computed
+whole. Shapes depend on k alone (tile k sees 128(k + 1) keys), so a tile's rows have the same bits
+however the tokens before it came to be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from cedagent.model.cache import KvCache
+from cedagent.model.config import TILE, ModelConfig
+from cedagent.model.llama import LlamaLayer
+from cedagent.model.rope import Rope
+from cedagent.model.weights import Checkpoint
+from ced_kernels.attention import KeySpan, attend
+from ced_kernels.int8_product import Int8Impl
+
+
+_Spans = Callable[[KvCache], list[KeySpan]]
+
+
+class Encoder:
+    """Layers 0 .. E-1; writes each layer's keys and values, returns E_out."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, config: ModelConfig, *, rope: Rope, impl: Int8Impl
+    ) -> None:
+        """Read the encoder's layers."""
+        self._rope = rope
+        self._impl: Int8Impl = impl
+        self._scale = config.head_dim**-0.5
+        self._layers = [
+            LlamaLayer(checkpoint, config, layer=layer, impl=impl)
+            for layer in range(config.n_encoder_layers)
+        ]
+        self._causal = torch.ones(TILE, TILE, dtype=torch.bool).tril()
+
+    def tile(self, x: Tensor, caches: Sequence[KvCache], *, tile: int) -> Tensor:
+        """Encode tile `tile`: embeddings [128, D] -> E_out [128, D].
+
+        Reads rows below 128 * tile of every cache and writes the tile's own.
+        """
+        start = TILE * tile
+
+        def spans(cache: KvCache) -> list[KeySpan]:
+            diagonal = cache.span(start, start + TILE, self._causal)
+            return [cache.span(0, start), diagonal] if start else [diagonal]
+
+        return self._run(x, caches, start, spans)
+
+    def row(self, x: Tensor, caches: Sequence[KvCache], *, pos: int) -> Tensor:
+        """Encode the token at `pos`: embedding [1, D] -> E_out [1, D]; writes its rows."""
+        return self._run(x, caches, pos, lambda cache: [cache.span(0, pos + 1)])
+
+    def _run(
+        self,
+        x: Tensor,
+        caches: Sequence[KvCache],
+        start: int,
+        spans: _Spans,
+    ) -> Tensor:
+        cos, sin = self._rope.angles(start, len(x))
+        for layer, cache in zip(self._layers, caches, strict=True):
+            q, kv = layer.project(x, cos, sin)
+            cache.write(start, kv)
+            x = layer.finish(x, attend(q, spans(cache), scale=self._scale, impl=self._impl))
+        return x

@@ -1,0 +1,76 @@
+"""Linear maps without bias, in float32 or in exact int8.
+
+An int8 map quantises each input row by itself, multiplies codes exactly and applies both scales
+after; so a row's result does not depend on the rows beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from cedagent.model.weights import Checkpoint
+from ced_kernels.int8_product import Int8Impl, int8_product
+from ced_kernels.rows import quantize_rows
+
+
+class Linear(Protocol):
+    """y = x W^T."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map x [M, K] float32 to [M, N] float32."""
+        ...
+
+    def rows(self, index: Tensor) -> Tensor:
+        """Return rows [T, K] float32 of W by index [T] (an embedding look-up)."""
+        ...
+
+
+class Float32Linear:
+    """A map whose weights are float32: the reference path."""
+
+    def __init__(self, weight: Tensor) -> None:
+        """Take weight [N, K] float32."""
+        self.weight = weight
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map x [M, K] to [M, N]."""
+        return x @ self.weight.t()
+
+    def rows(self, index: Tensor) -> Tensor:
+        """Return rows [T, K] of the weight."""
+        return self.weight[index]
+
+
+class Int8Linear:
+    """A map whose weights are int8 codes [N, K] with a scale [N] per output channel."""
+
+    def __init__(self, codes: Tensor, scale: Tensor, *, impl: Int8Impl) -> None:
+        """Take the codes; `int8_fp32` keeps them as float32, which it multiplies."""
+        self.impl: Int8Impl = impl
+        self.codes = codes.float() if impl == "int8_fp32" else codes
+        self.scale = scale
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map x [M, K] to [M, N]."""
+        codes, row_scale = quantize_rows(x)
+        assert row_scale is not None
+        product = int8_product(codes, self.codes, impl=self.impl)
+        return (product * self.scale).mul_(row_scale.unsqueeze(-1))
+
+    def rows(self, index: Tensor) -> Tensor:
+        """Return rows [T, K] of the dequantised weight."""
+        return self.codes[index].float() * self.scale[index].unsqueeze(-1)
+
+
+def load_linear(checkpoint: Checkpoint, names: Sequence[str], *, impl: Int8Impl) -> Linear:
+    """Return one map whose outputs are those of the named matrices, one after the other."""
+    parts = [checkpoint.matrix(name) for name in names]
+    weight = torch.cat([values for values, _ in parts]) if len(parts) > 1 else parts[0][0]
+    scales = [scale for _, scale in parts if scale is not None]
+    if not scales:
+        return Float32Linear(weight)
+    return Int8Linear(weight, torch.cat(scales), impl=impl)
