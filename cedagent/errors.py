@@ -30,7 +30,7 @@ class UsageError(CedError):
 
 
 class ConfigError(UsageError):
-    """A config.json is missing, unreadable, contradictory, or of an architecture we do not serve."""
+    """A config.json is missing, unreadable, contradictory, or asks for what is not served."""
 
 
 class WeightsError(UsageError):

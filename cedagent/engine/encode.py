@@ -1,7 +1,7 @@
 """Encode: tiles of 128 rows through the encoder, on the absolute grid.
 
-A partial last tile is filled up with one fixed token, whose rows nobody sees. A tile's rows have the
-same bits in every situation, so tiles are the only way in which settled rows come to be.
+A partial last tile is filled up with one fixed token, whose rows nobody sees. A tile's rows have
+the same bits in every situation, so tiles are the only way in which settled rows come to be.
 """
 
 from __future__ import annotations

@@ -15,19 +15,20 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ced_kvstore import Anchor, Store, StoreError
 from cedagent.engine.encode import encode_tile
 from cedagent.engine.fingerprint import fingerprint, model_digest
+from cedagent.engine.kernel_choice import KernelChoice, choose_kernels
 from cedagent.engine.protocol import PrefillUsage, Progress
 from cedagent.engine.replay import Mode, score
 from cedagent.engine.reuse import Known, take_known
 from cedagent.engine.sequence import CedSequence
 from cedagent.engine.state import SequenceState
-from cedagent.engine.streams import declared_streams, pack
+from cedagent.engine.streams import declared_streams, pack, raw
 from cedagent.errors import ContextLimitError, UsageError
 from cedagent.model.ced import CedModel
-from cedagent.model.config import TILE, WeightsDtype
+from cedagent.model.config import TILE, ModelConfig, WeightsDtype
 from cedagent.model.locate import resolve_model
-from ced_kvstore import Anchor, Store, StoreError
 
 
 class Engine:
@@ -65,11 +66,13 @@ class Engine:
         mode: Mode = "bounded",
         replay_windows: int | None = None,
         max_kv_bytes: int | None = None,
+        kernels: KernelChoice = "auto",
     ) -> Engine:
         """Load a model by name or directory, with the prefix store in folder `kv` if given.
 
         `precision` "float32" is the reference path. `mode` and `replay_windows` say how many rows
-        a replay runs (see docs/structure.md). Raises UsageError and its kinds.
+        a replay runs (see docs/structure.md). `kernels` "auto" takes compiled ones where a compiler
+        and the CPU allow. Raises UsageError and its kinds, EngineError when "native" cannot be had.
         """
         if mode not in ("bounded", "exact", "full"):
             raise UsageError(f"mode must be bounded, exact or full, got {mode!r}")
@@ -78,7 +81,8 @@ class Engine:
         if replay_windows is not None and replay_windows < 1:
             raise UsageError(f"replay_windows must be at least 1, got {replay_windows}")
         model_dir = resolve_model(model)
-        loaded = CedModel(model_dir, precision=precision)
+        chosen, notice = choose_kernels(kernels, ModelConfig.load(model_dir), precision=precision)
+        loaded = CedModel(model_dir, precision=precision, kernels=chosen)
         store, refusal = None, None
         if kv is not None:
             try:
@@ -92,6 +96,7 @@ class Engine:
                 refusal = f"the prefix store is not used: {error}"
         engine = cls(loaded, model_dir, store=store, mode=mode, replay_windows=replay_windows)
         engine._take_notice(refusal)
+        engine._take_notice(notice)
         if loaded.precision == "int8" and loaded.impl != "int_mm":
             engine._take_notice(
                 "this CPU's int8 product is not exact (no VNNI); the slower exact int8_fp32 runs"
@@ -121,7 +126,7 @@ class Engine:
         return self.model.config.max_position_embeddings
 
     def sequence(self, ids: Sequence[int] = ()) -> CedSequence:
-        """Open a sequence over ids that are known but not yet run; costs nothing until a prefill."""
+        """Open a sequence over ids that are known but not yet run; a prefill runs them."""
         self.check_ids(ids)
         sequence = CedSequence(self, ids)
         self._open.add(sequence)
@@ -208,7 +213,7 @@ class Engine:
         pinned: bool = False,
     ) -> None:
         """Commit the settled blocks that the store does not have, and the anchor at their end."""
-        if self.store is None or not state.settled:
+        if self.store is None or self.store.read_only or not state.settled:
             return
         path = ids[: state.settled]
         with self.forward():
@@ -217,7 +222,7 @@ class Engine:
             if match.blocks < len(path) // TILE:
                 n_blocks = len(path) // TILE - match.blocks
                 packed = pack(self.model, state, match.blocks, n_blocks)
-                rows = {name: memoryview(buffer.numpy()) for name, buffer in packed.items()}
+                rows = {name: raw(buffer) for name, buffer in packed.items()}
             anchor = Anchor(
                 block_hash=self.store.hashes(path)[-1],
                 label=label,
@@ -225,8 +230,8 @@ class Engine:
                 pinned=pinned,
                 n_tokens=len(ids),
             )
-            commit = self.store.commit(path, first_block=match.blocks, rows=rows, anchors=[anchor])
-        self._take_notice(commit.reason)
+            self.store.commit(path, first_block=match.blocks, rows=rows, anchors=[anchor])
+        self._take_notice(self.store.notice)
 
     def _take_notice(self, notice: str | None) -> None:
         if notice is not None and notice not in self.notices:

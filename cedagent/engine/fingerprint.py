@@ -39,7 +39,7 @@ def fingerprint(model: CedModel, model_dir: Path) -> dict[str, str | int | None]
     fields["streams.e_out"] = str(model.e_out_dtype).removeprefix("torch.")
     fields["weights.dtype"] = model.precision
     fields["ops.product"] = "int8_exact" if int8 else "float32"
-    fields["ops.attention"] = "reference 1"
+    fields["ops.kernels"] = model.kernels.name
     fields["torch"] = torch.__version__
     fields["device"] = "cpu"
     fields["cpu.capability"] = torch.backends.cpu.get_cpu_capability()
@@ -66,7 +66,7 @@ def tokenizer_digest(model_dir: Path) -> str | None:
 def cpu_family() -> str:
     """Return vendor, family and model of the CPU: libraries choose float routines by these."""
     wanted = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")
-    found = {}
+    found: dict[str, str] = {}
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
             for line in lines:

@@ -84,15 +84,18 @@ class SequenceLike(Protocol):
         ...
 
     def append_unseen(self, ids: Sequence[int]) -> None:
-        """Append closing ids after an output without running them; the next prefill encodes them."""
+        """Append closing ids after an output without running them; the next prefill does."""
         ...
 
     def settle(self, label: str = "output") -> int:
-        """End an output: encode its complete tiles on the grid and publish them; returns their rows."""
+        """End an output: encode its complete tiles on the grid and publish them.
+
+        Returns how many of its tokens that encoded.
+        """
         ...
 
     def fork(self, n_tokens: int | None = None) -> SequenceLike:
-        """Return a new sequence that starts as the first `n_tokens` ids (all of them by default)."""
+        """Return a new sequence over the first `n_tokens` ids (all by default)."""
         ...
 
     def close(self) -> None:
@@ -129,5 +132,5 @@ class EngineLike(Protocol):
         ...
 
     def sequence(self, ids: Sequence[int] = ()) -> SequenceLike:
-        """Open a sequence over ids that are known but not yet run; costs nothing until a prefill."""
+        """Open a sequence over ids that are known but not yet run; a prefill runs them."""
         ...

@@ -37,7 +37,7 @@ def replay(
 def score(model: CedModel, state: SequenceState, *, n_tokens: int) -> Tensor:
     """Return logits [P, V] float32 of every position, computed as `full` does."""
     hidden, _ = _tiles(model, state, n_tokens, exact=False)
-    rows = [model.logits(tile) for tile in hidden.split(TILE)]
+    rows = [model.logits(hidden[start : start + TILE]) for start in range(0, len(hidden), TILE)]
     return torch.cat(rows)[:n_tokens]
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ced_kvstore import Store
 from cedagent.engine.state import SequenceState
-from cedagent.engine.streams import empty_buffers, unpack
+from cedagent.engine.streams import empty_buffers, raw, unpack
 from cedagent.model.ced import CedModel
 from cedagent.model.config import TILE
-from ced_kvstore import Store
 
 _RESTORE_BLOCKS = 64
 """Blocks read at a time: bounds the scratch memory of a restore."""
@@ -73,8 +73,8 @@ def _restore(model: CedModel, state: SequenceState, ids: Sequence[int], store: S
     while first < match.blocks:
         n_blocks = min(_RESTORE_BLOCKS, match.blocks - first)
         buffers = empty_buffers(model, n_blocks)
-        raw = {name: buffer.numpy() for name, buffer in buffers.items()}
-        good = store.read(match, raw, first_block=first, n_blocks=n_blocks)
+        views = {name: raw(buffer) for name, buffer in buffers.items()}
+        good = store.read(match, views, first_block=first, n_blocks=n_blocks)
         # Swapped in only now: a bad record never leaves half of a block in live rows.
         if good:
             unpack(model, state, buffers, first, good)

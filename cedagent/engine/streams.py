@@ -8,15 +8,16 @@ Little-endian, as the CPUs are that this runs on.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from ced_kvstore import Stream
 from cedagent.engine.state import SequenceState
 from cedagent.model.cache import KvCache
 from cedagent.model.ced import CedModel
 from cedagent.model.config import TILE
-from ced_kvstore import Stream
 
 E_OUT = "e_out"
 
@@ -41,6 +42,12 @@ def empty_buffers(model: CedModel, n_blocks: int) -> dict[str, Tensor]:
         stream.name: torch.empty(n_blocks, stream.block_bytes, dtype=torch.uint8)
         for stream in declared_streams(model)
     }
+
+
+def raw(buffer: Tensor) -> memoryview:
+    """Return the bytes of a contiguous buffer, writable, without a copy."""
+    # numpy's arrays are buffers; its annotations say so only from Python 3.12 on.
+    return memoryview(cast(Any, buffer.numpy()))
 
 
 def pack(
@@ -95,10 +102,10 @@ def _views(cache: KvCache, buffer: Tensor, first_block: int) -> Iterator[tuple[T
             continue
         two, n_heads = part.shape[:2]
         tail = part.shape[3:]
-        blocks = part.unflatten(2, (n_blocks, TILE)).movedim(2, 0)  # [n, 2, H, 128, ...]
+        blocks = part.view(two, n_heads, n_blocks, TILE, *tail).movedim(2, 0)
         size = blocks[0].numel() * part.element_size()
         stored = buffer[:, used : used + size].view(part.dtype)
-        yield blocks, stored.unflatten(1, (two, n_heads, TILE, *tail))
+        yield blocks, stored.view(n_blocks, two, n_heads, TILE, *tail)
         used += size
 
 

@@ -2,9 +2,10 @@
 
 import anchor_worker
 import pytest
+from conversation import hold, in_new_process
+
 from cedagent.engine import Engine
 from cedagent.model.tiny import write_tiny
-from conversation import hold, in_new_process
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,11 @@ import random
 
 import pytest
 import torch
+from naive_ced import NaiveCed
+
 from cedagent.engine import Engine
 from cedagent.model.config import ModelConfig
 from cedagent.model.tiny import write_tiny
-from naive_ced import NaiveCed
 
 LENGTHS = (1, 2, 19, 20, 21, 77, 78, 127, 128, 129, 257, 500)
 WINDOW = 20

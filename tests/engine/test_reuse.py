@@ -6,10 +6,11 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+
 from cedagent.engine import Engine
 from cedagent.errors import ContextLimitError, EngineError, UsageError
 from cedagent.model.tiny import write_tiny
-from safetensors.torch import load_file, save_file
 
 
 def some_ids(n: int, seed: int = 0) -> list[int]:

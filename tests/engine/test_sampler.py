@@ -4,11 +4,12 @@ import hashlib
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from cedagent.engine.protocol import Sampling
 from cedagent.engine.sampler import draw, sample
 from cedagent.errors import EngineError
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def test_draw_is_the_first_53_bits_of_the_digest():

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+
 from cedagent.errors import ConfigError
 from cedagent.model.config import ModelConfig
 from cedagent.model.tiny import write_tiny

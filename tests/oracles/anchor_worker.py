@@ -12,6 +12,7 @@ import json
 import sys
 
 import torch
+
 from cedagent.engine import CedSequence, Engine
 from cedagent.engine.protocol import PrefillUsage, Sampling
 

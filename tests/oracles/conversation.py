@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anchor_worker
 from anchor_worker import SAMPLING, answer
+
 from cedagent.engine import CedSequence, Engine
 
 TURNS = (

@@ -1,0 +1,21 @@
+"""One torch thread for tiny models: a second one costs more than it brings, and slow tests keep it.
+
+New processes that tests start run with the default number of threads, unless a test says otherwise.
+"""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    torch = sys.modules.get("torch")
+    if torch is None or request.node.get_closest_marker("slow") is not None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
