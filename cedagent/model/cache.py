@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cedagent.model.config import ModelConfig
 from ced_kernels.attention import KeySpan
-from ced_kernels.rows import Rows, quantize_rows
+from ced_kernels.rows import Rows
+from cedagent.model.config import ModelConfig
 
 _FIRST_CAPACITY = 512
 
@@ -44,18 +44,14 @@ class KvCache:
         if self.scale is not None and scale is not None:
             self.scale[:, :, :kept] = scale
 
-    def write(self, start: int, kv: Tensor) -> None:
-        """Store keys and values [2, H, T, d] float32 at positions start .. start + T - 1."""
-        n_rows = kv.shape[2]
-        self.reserve(start + n_rows)
-        first = start - self.base
-        if self.scale is None:
-            self.codes[:, :, first : first + n_rows] = kv
-            return
-        rows = quantize_rows(kv, scale_dtype=torch.float16)
-        assert rows.scale is not None
-        self.codes[:, :, first : first + n_rows] = rows.codes
-        self.scale[:, :, first : first + n_rows] = rows.scale
+    def room(self, start: int, stop: int) -> Rows:
+        """Return the whole buffer with room for positions start .. stop - 1, to be written.
+
+        Position p is row p - base of codes [2, H, C, d], scale [2, H, C] or None.
+        """
+        assert start >= self.base
+        self.reserve(stop)
+        return Rows(self.codes, self.scale)
 
     def rows(self, start: int, stop: int) -> Rows:
         """Return a view of keys and values: codes [2, H, n, d], scale [2, H, n] or None."""
@@ -63,12 +59,13 @@ class KvCache:
         scale = None if self.scale is None else self.scale[:, :, first:last]
         return Rows(self.codes[:, :, first:last], scale)
 
-    def span(self, start: int, stop: int, mask: Tensor | None = None) -> KeySpan:
-        """Return positions start .. stop - 1 as keys for `attend`; mask [T, stop - start]."""
-        codes, scale = self.rows(start, stop)
-        if scale is None:
-            return KeySpan(Rows(codes[0], None), Rows(codes[1], None), mask)
-        return KeySpan(Rows(codes[0], scale[0]), Rows(codes[1], scale[1]), mask)
+    def span(
+        self, start: int, stop: int, seen_from: Tensor | None = None, seen_to: Tensor | None = None
+    ) -> KeySpan:
+        """Return positions start .. stop - 1 as keys for attention; intervals count from start."""
+        assert self.base <= start <= stop <= self.base + self.capacity
+        rows = Rows(self.codes, self.scale)
+        return KeySpan(rows, start - self.base, stop - self.base, seen_from, seen_to)
 
     def copy_rows(self, source: KvCache, start: int, stop: int) -> None:
         """Copy positions start .. stop - 1 from another cache of the same layer."""

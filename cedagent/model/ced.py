@@ -13,16 +13,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ced_kernels.int8_product import Int8Impl, choose_impl
+from ced_kernels.kernel_set import KernelSet, ReferenceKernels
 from cedagent.errors import ConfigError
 from cedagent.model.cache import KvCache
 from cedagent.model.config import ModelConfig, WeightsDtype
 from cedagent.model.decoder import Decoder
 from cedagent.model.encoder import Encoder
 from cedagent.model.linear import load_linear
+from cedagent.model.llama import Arithmetic
 from cedagent.model.rope import Rope
 from cedagent.model.weights import Checkpoint
-from ced_kernels.int8_product import Int8Impl, choose_impl
-from ced_kernels.norm import rms_norm
 
 
 class CedModel:
@@ -34,9 +35,11 @@ class CedModel:
         *,
         precision: WeightsDtype = "int8",
         impl: Int8Impl | None = None,
+        kernels: KernelSet | None = None,
     ) -> None:
         """Read the weights; `impl` None takes `int_mm` where this CPU does it exactly.
 
+        `kernels` None takes the references; others serve int8 alone. A set belongs to one model.
         Raises ConfigError or WeightsError.
         """
         self.config = config = ModelConfig.load(model_dir)
@@ -47,6 +50,9 @@ class CedModel:
             )
         self.precision: WeightsDtype = precision
         self.impl: Int8Impl = choose_impl() if impl is None else impl
+        if kernels is None:
+            kernels = ReferenceKernels(self.impl if precision == "int8" else None)
+        self.kernels = kernels
         self.checkpoint = checkpoint = Checkpoint(model_dir, config, dtype=precision)
         rope = Rope(config)
         embedding = "model.embed_tokens.weight"
@@ -57,8 +63,9 @@ class CedModel:
             else load_linear(checkpoint, ["lm_head.weight"], impl=self.impl)
         )
         self._norm = checkpoint.vector("model.norm.weight")
-        self.encoder = Encoder(checkpoint, config, rope=rope, impl=self.impl)
-        self.decoder = Decoder(checkpoint, config, rope=rope, impl=self.impl)
+        arithmetic = Arithmetic(self.impl, kernels)
+        self.encoder = Encoder(checkpoint, config, rope=rope, arithmetic=arithmetic)
+        self.decoder = Decoder(checkpoint, config, rope=rope, arithmetic=arithmetic)
 
     @property
     def e_out_dtype(self) -> torch.dtype:
@@ -75,4 +82,5 @@ class CedModel:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [T, V] float32 of last hidden states [T, D]."""
-        return self._head(rms_norm(hidden, self._norm, eps=self.config.rms_norm_eps))
+        normed = self.kernels.norm_rows(hidden, self._norm, eps=self.config.rms_norm_eps)
+        return self.kernels.dequantize(self._head(normed))

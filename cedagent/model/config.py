@@ -157,9 +157,13 @@ def _expect(holds: bool, rule: str, got: object) -> None:
         raise ConfigError(f"{rule}, got {got}")
 
 
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _typed(name: str, kind: str, value: object, where: str) -> object:
     """Return value as the field's type; bool is not an int, an int is a float."""
-    if kind == "int" and isinstance(value, int) and not isinstance(value, bool):
+    if kind == "int" and _is_int(value):
         return value
     if kind == "float" and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
@@ -167,7 +171,6 @@ def _typed(name: str, kind: str, value: object, where: str) -> object:
         return value
     if kind in ("str", "WeightsDtype") and isinstance(value, str):
         return value
-    if kind.startswith("tuple") and isinstance(value, list):
-        if all(isinstance(item, int) and not isinstance(item, bool) for item in value):
-            return tuple(cast("list[int]", value))
+    if kind.startswith("tuple") and isinstance(value, list) and all(map(_is_int, value)):
+        return tuple(cast("list[int]", value))
     raise ConfigError(f"{where}: {name} must be {kind}, got {value!r}")

@@ -13,16 +13,15 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ced_kernels.attention import KeySpan
 from cedagent.model.cache import KvCache
 from cedagent.model.config import TILE, ModelConfig
-from cedagent.model.llama import GlobalProjection, LlamaLayer
+from cedagent.model.llama import Arithmetic, GlobalProjection, LlamaLayer
 from cedagent.model.rope import Rope
 from cedagent.model.weights import Checkpoint
-from ced_kernels.attention import KeySpan, attend
-from ced_kernels.int8_product import Int8Impl
 
 _GRAIN = 64
-"""Unmasked spans end at multiples of this many keys."""
+"""Spans that all rows see whole end at multiples of this many keys."""
 
 _Spans = Callable[[KvCache, KvCache], list[KeySpan]]
 
@@ -31,24 +30,25 @@ class Decoder:
     """Layers E .. L-1 with their global projections."""
 
     def __init__(
-        self, checkpoint: Checkpoint, config: ModelConfig, *, rope: Rope, impl: Int8Impl
+        self, checkpoint: Checkpoint, config: ModelConfig, *, rope: Rope, arithmetic: Arithmetic
     ) -> None:
         """Read the decoder's layers."""
         self._window = config.decoder_window
         self._rope = rope
-        self._impl: Int8Impl = impl
-        self._scale = config.head_dim**-0.5
         layers = range(config.n_encoder_layers, config.num_hidden_layers)
-        self._layers = [LlamaLayer(checkpoint, config, layer=layer, impl=impl) for layer in layers]
+        self._layers = [
+            LlamaLayer(checkpoint, config, layer=layer, arithmetic=arithmetic) for layer in layers
+        ]
         self._projections = [
-            GlobalProjection(checkpoint, config, layer=layer, impl=impl) for layer in layers
+            GlobalProjection(checkpoint, config, layer=layer, arithmetic=arithmetic)
+            for layer in layers
         ]
 
     def derive(self, e_out: Tensor, global_caches: Sequence[KvCache], *, start: int) -> None:
         """Write the global rows of every layer for encoder outputs [T, D] from `start` on."""
-        cos, sin = self._rope.angles(start, len(e_out))
+        angles = self._rope.angles(start, len(e_out))
         for projection, cache in zip(self._projections, global_caches, strict=True):
-            cache.write(start, projection.project(e_out, cos, sin))
+            projection.write(e_out, angles, cache, start=start)
 
     def bounded(
         self,
@@ -63,26 +63,26 @@ class Decoder:
         The window is clipped at `start`; global keys are those below max(start, t - W + 1).
         """
         stop = start + len(h)
-        queries = torch.arange(start, stop).unsqueeze(1)
-        # Global keys within the replayed rows exist only where a row's window ends before it.
+        # Global keys within the replayed rows exist only where a row's window ends before it: row r
+        # sees those below its window's first.
         inner_stop = max(start, stop - self._window)
-        inner = torch.arange(start, inner_stop) <= queries - self._window
-        keys = torch.arange(start, stop)
-        window = (keys <= queries) & (keys > queries - self._window)
+        last = torch.arange(1, len(h) + 1, dtype=torch.int32)
+        first = (last - self._window).clamp(min=0)
+        zeros = torch.zeros_like(first)
 
         def spans(global_cache: KvCache, own: KvCache) -> list[KeySpan]:
             found = []
             if start:
                 found.append(global_cache.span(0, start))
             if inner_stop > start:
-                found.append(global_cache.span(start, inner_stop, inner))
+                found.append(global_cache.span(start, inner_stop, zeros, first))
             if self._window:
-                found.append(own.span(start, stop, window))
+                found.append(own.span(start, stop, first, last))
             return found
 
-        cos, sin = self._rope.angles(start, len(h))
+        angles = self._rope.angles(start, len(h))
         for i, layer in enumerate(self._layers):
-            h = self._layer(h, layer, start, (cos, sin), global_caches[i], windows[i], spans)
+            h = self._layer(h, layer, start, angles, global_caches[i], windows[i], spans)
         return h
 
     def tiles(
@@ -143,33 +143,30 @@ class Decoder:
         own: KvCache,
         spans: _Spans,
     ) -> Tensor:
-        q, kv = layer.project(h, *angles)
-        if self._window:
-            own.write(start, kv)
-        attended = attend(q, spans(global_cache, own), scale=self._scale, impl=self._impl)
-        return layer.finish(h, attended)
+        q = layer.project(h, angles, own if self._window else None, start=start)
+        return layer.finish(h, q, spans(global_cache, own))
 
 
 class _TileSpans:
     """The keys of tile [position, position + 128): shapes depend on the position alone."""
 
     def __init__(self, position: int, start: int, window: int) -> None:
-        stop = position + TILE
-        queries = torch.arange(position, stop).unsqueeze(1)
-        self._stop = stop
+        self._stop = position + TILE
         self._window = window
-        # Every row of the tile sees these global keys, so they need no mask.
+        queries = torch.arange(position, self._stop, dtype=torch.int32)
+        # Every row of the tile sees these global keys, so they need no interval.
         self._open = min(position, max(0, position - window + 1) // _GRAIN * _GRAIN)
-        self._global_mask = torch.arange(self._open, stop) <= queries - window
+        self._zeros = torch.zeros_like(queries)
+        self._global_to = (queries - window + 1 - self._open).clamp(min=0)
         self._first = max(0, position - (window - 1))
-        keys = torch.arange(self._first, stop)
-        visible = (keys <= queries) & (keys > queries - window)
         # A row before the layer's start is not needed; it sees itself, so that it stays finite.
-        self._window_mask = visible & ((keys >= start) | (keys == queries))
+        first = (queries - window + 1).clamp(min=start).minimum(queries)
+        self._window_from = first - self._first
+        self._window_to = queries + 1 - self._first
 
     def __call__(self, global_cache: KvCache, own: KvCache) -> list[KeySpan]:
         found = [global_cache.span(0, self._open)] if self._open else []
-        found.append(global_cache.span(self._open, self._stop, self._global_mask))
+        found.append(global_cache.span(self._open, self._stop, self._zeros, self._global_to))
         if self._window:
-            found.append(own.span(self._first, self._stop, self._window_mask))
+            found.append(own.span(self._first, self._stop, self._window_from, self._window_to))
         return found

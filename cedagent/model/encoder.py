@@ -12,14 +12,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ced_kernels.attention import KeySpan
 from cedagent.model.cache import KvCache
 from cedagent.model.config import TILE, ModelConfig
-from cedagent.model.llama import LlamaLayer
+from cedagent.model.llama import Arithmetic, LlamaLayer
 from cedagent.model.rope import Rope
 from cedagent.model.weights import Checkpoint
-from ced_kernels.attention import KeySpan, attend
-from ced_kernels.int8_product import Int8Impl
-
 
 _Spans = Callable[[KvCache], list[KeySpan]]
 
@@ -28,17 +26,16 @@ class Encoder:
     """Layers 0 .. E-1; writes each layer's keys and values, returns E_out."""
 
     def __init__(
-        self, checkpoint: Checkpoint, config: ModelConfig, *, rope: Rope, impl: Int8Impl
+        self, checkpoint: Checkpoint, config: ModelConfig, *, rope: Rope, arithmetic: Arithmetic
     ) -> None:
         """Read the encoder's layers."""
         self._rope = rope
-        self._impl: Int8Impl = impl
-        self._scale = config.head_dim**-0.5
         self._layers = [
-            LlamaLayer(checkpoint, config, layer=layer, impl=impl)
+            LlamaLayer(checkpoint, config, layer=layer, arithmetic=arithmetic)
             for layer in range(config.n_encoder_layers)
         ]
-        self._causal = torch.ones(TILE, TILE, dtype=torch.bool).tril()
+        self._zeros = torch.zeros(TILE, dtype=torch.int32)
+        self._causal = torch.arange(1, TILE + 1, dtype=torch.int32)
 
     def tile(self, x: Tensor, caches: Sequence[KvCache], *, tile: int) -> Tensor:
         """Encode tile `tile`: embeddings [128, D] -> E_out [128, D].
@@ -48,7 +45,7 @@ class Encoder:
         start = TILE * tile
 
         def spans(cache: KvCache) -> list[KeySpan]:
-            diagonal = cache.span(start, start + TILE, self._causal)
+            diagonal = cache.span(start, start + TILE, self._zeros, self._causal)
             return [cache.span(0, start), diagonal] if start else [diagonal]
 
         return self._run(x, caches, start, spans)
@@ -64,9 +61,8 @@ class Encoder:
         start: int,
         spans: _Spans,
     ) -> Tensor:
-        cos, sin = self._rope.angles(start, len(x))
+        angles = self._rope.angles(start, len(x))
         for layer, cache in zip(self._layers, caches, strict=True):
-            q, kv = layer.project(x, cos, sin)
-            cache.write(start, kv)
-            x = layer.finish(x, attend(q, spans(cache), scale=self._scale, impl=self._impl))
+            q = layer.project(x, angles, cache, start=start)
+            x = layer.finish(x, q, spans(cache))
         return x

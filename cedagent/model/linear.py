@@ -1,7 +1,7 @@
 """Linear maps without bias, in float32 or in exact int8.
 
-An int8 map quantises each input row by itself, multiplies codes exactly and applies both scales
-after; so a row's result does not depend on the rows beside it.
+An int8 map multiplies codes exactly and leaves both scales to what comes after; so a row's result
+does not depend on the rows beside it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from cedagent.model.weights import Checkpoint
 from ced_kernels.int8_product import Int8Impl, int8_product
-from ced_kernels.rows import quantize_rows
+from ced_kernels.kernel_set import Product
+from ced_kernels.rows import Rows
+from cedagent.model.weights import Checkpoint
 
 
 class Linear(Protocol):
     """y = x W^T."""
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map x [M, K] float32 to [M, N] float32."""
+    def __call__(self, x: Rows) -> Product:
+        """Map rows [M, K] to [M, N]."""
         ...
 
     def rows(self, index: Tensor) -> Tensor:
@@ -36,9 +37,9 @@ class Float32Linear:
         """Take weight [N, K] float32."""
         self.weight = weight
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map x [M, K] to [M, N]."""
-        return x @ self.weight.t()
+    def __call__(self, x: Rows) -> Product:
+        """Map float32 rows [M, K] to [M, N]."""
+        return Product(x.codes @ self.weight.t(), None, None)
 
     def rows(self, index: Tensor) -> Tensor:
         """Return rows [T, K] of the weight."""
@@ -54,12 +55,9 @@ class Int8Linear:
         self.codes = codes.float() if impl == "int8_fp32" else codes
         self.scale = scale
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map x [M, K] to [M, N]."""
-        codes, row_scale = quantize_rows(x)
-        assert row_scale is not None
-        product = int8_product(codes, self.codes, impl=self.impl)
-        return (product * self.scale).mul_(row_scale.unsqueeze(-1))
+    def __call__(self, x: Rows) -> Product:
+        """Map rows of codes [M, K] to [M, N]."""
+        return Product(int8_product(x.codes, self.codes, impl=self.impl), self.scale, x.scale)
 
     def rows(self, index: Tensor) -> Tensor:
         """Return rows [T, K] of the dequantised weight."""

@@ -1,32 +1,47 @@
 """One Llama layer as encoder and decoder both use it, and a decoder layer's global projection.
 
-Knows a layer's weights and arithmetic; knows no positions beyond the angles it is given, no cache
-and no mask. Letters: T rows, D hidden, Hq query heads, H key heads, d head dimension.
+Knows a layer's weights and the order of its operations; knows no positions beyond the angles it is
+given and no mask. Letters: T rows, D hidden, Hq query heads, H key heads, d head dimension.
 """
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-from torch.nn.functional import silu
+from collections.abc import Sequence
+from typing import NamedTuple
 
+from torch import Tensor
+
+from ced_kernels.attention import KeySpan
+from ced_kernels.int8_product import Int8Impl
+from ced_kernels.kernel_set import KernelSet, Product
+from ced_kernels.rows import Rows
+from cedagent.model.cache import KvCache
 from cedagent.model.config import ModelConfig
 from cedagent.model.linear import load_linear
 from cedagent.model.weights import Checkpoint
-from ced_kernels.int8_product import Int8Impl
-from ced_kernels.norm import rms_norm
-from ced_kernels.rope import rotate
+
+
+class Arithmetic(NamedTuple):
+    """Which code runs a model's layers."""
+
+    impl: Int8Impl
+    """The exact int8 product; its choice changes no bit."""
+    kernels: KernelSet
+    """Everything between the products."""
 
 
 class LlamaLayer:
     """Attention projections and feed-forward of one layer (Touvron et al. 2023, section 2.2)."""
 
     def __init__(
-        self, checkpoint: Checkpoint, config: ModelConfig, *, layer: int, impl: Int8Impl
+        self, checkpoint: Checkpoint, config: ModelConfig, *, layer: int, arithmetic: Arithmetic
     ) -> None:
         """Read the layer's weights; q, k, v and gate, up are each one map."""
         prefix = f"model.layers.{layer}."
-        self._config = config
+        impl, self._kernels = arithmetic
+        self._eps = config.rms_norm_eps
+        self._n_q = config.num_attention_heads
+        self._scale = config.head_dim**-0.5
         self._attention_norm = checkpoint.vector(prefix + "input_layernorm.weight")
         self._qkv = load_linear(
             checkpoint, [f"{prefix}self_attn.{name}_proj.weight" for name in "qkv"], impl=impl
@@ -38,44 +53,56 @@ class LlamaLayer:
         )
         self._down = load_linear(checkpoint, [prefix + "mlp.down_proj.weight"], impl=impl)
 
-    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """Return rotated queries [Hq, T, d] and stacked keys and values [2, H, T, d].
+    def project(
+        self, x: Tensor, angles: tuple[Tensor, Tensor], own: KvCache | None, *, start: int
+    ) -> Rows:
+        """Return rotated queries [Hq, T, d]; write the layer's own keys and values from `start` on.
 
-        x [T, D] is the residual stream before the layer; keys are rotated, values are not.
+        x [T, D] is the residual stream before the layer. Without a cache nothing is written.
         """
-        config = self._config
-        normed = rms_norm(x, self._attention_norm, eps=config.rms_norm_eps)
-        heads = self._qkv(normed).view(len(x), -1, config.head_dim).transpose(0, 1)
-        n_rotated = config.num_attention_heads + config.num_key_value_heads
-        rotated = rotate(heads[:n_rotated], cos, sin)
-        q, k = rotated[: config.num_attention_heads], rotated[config.num_attention_heads :]
-        return q, torch.stack((k, heads[n_rotated:]))
+        normed = self._kernels.norm_rows(x, self._attention_norm, eps=self._eps)
+        return _split(self._kernels, self._qkv(normed), angles, self._n_q, own, start)
 
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Return the residual stream [T, D] after attention [T, Hq * d] and the feed-forward."""
-        x = x + self._output(attended)
-        normed = rms_norm(x, self._ffn_norm, eps=self._config.rms_norm_eps)
-        gate, up = self._gate_up(normed).chunk(2, dim=-1)
-        return x + self._down(silu(gate) * up)
+    def finish(self, x: Tensor, q: Rows, spans: Sequence[KeySpan]) -> Tensor:
+        """Return the residual stream [T, D] after attention to `spans` and the feed-forward."""
+        kernels = self._kernels
+        attended = kernels.quantize(kernels.attend(q, spans, scale=self._scale))
+        x, normed = kernels.add_norm_rows(x, self._output(attended), self._ffn_norm, eps=self._eps)
+        return kernels.add(x, self._down(kernels.gate_rows(self._gate_up(normed))))
 
 
 class GlobalProjection:
     """A decoder layer's global keys and values, projected from the encoder's output."""
 
     def __init__(
-        self, checkpoint: Checkpoint, config: ModelConfig, *, layer: int, impl: Int8Impl
+        self, checkpoint: Checkpoint, config: ModelConfig, *, layer: int, arithmetic: Arithmetic
     ) -> None:
         """Read global_norm, global_k and global_v of the layer."""
         prefix = f"model.layers.{layer}."
-        self._config = config
+        impl, self._kernels = arithmetic
+        self._eps = config.rms_norm_eps
         self._norm = checkpoint.vector(prefix + "global_norm.weight")
         names = [prefix + "global_k.weight", prefix + "global_v.weight"]
         self._kv = load_linear(checkpoint, names, impl=impl)
 
-    def project(self, e_out: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Return stacked keys and values [2, H, T, d] of encoder outputs [T, D]; keys rotated."""
-        config = self._config
-        normed = rms_norm(e_out, self._norm, eps=config.rms_norm_eps)
-        heads = self._kv(normed).view(len(e_out), -1, config.head_dim).transpose(0, 1)
-        k, v = heads.split(config.num_key_value_heads)
-        return torch.stack((rotate(k, cos, sin), v))
+    def write(
+        self, e_out: Tensor, angles: tuple[Tensor, Tensor], cache: KvCache, *, start: int
+    ) -> None:
+        """Write the keys, rotated, and values of encoder outputs [T, D] from `start` on."""
+        normed = self._kernels.norm_rows(e_out, self._norm, eps=self._eps)
+        _split(self._kernels, self._kv(normed), angles, 0, cache, start)
+
+
+def _split(
+    kernels: KernelSet,
+    product: Product,
+    angles: tuple[Tensor, Tensor],
+    n_q: int,
+    cache: KvCache | None,
+    start: int,
+) -> Rows:
+    cos, sin = angles
+    if cache is None:
+        return kernels.split_heads(product, cos, sin, n_q=n_q, out=None, first=0)
+    out = cache.room(start, start + len(cos))
+    return kernels.split_heads(product, cos, sin, n_q=n_q, out=out, first=start - cache.base)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from cedagent.model.config import TILE, ModelConfig
 from ced_kernels.rope import rope_table
+from cedagent.model.config import TILE, ModelConfig
 
 
 class Rope:
-    """Cosines and sines for every position that a sequence, or its last tile's padding, can have."""
+    """Cosines and sines for every position that a sequence or its last tile's padding has."""
 
     def __init__(self, config: ModelConfig) -> None:
         """Compute the table once."""

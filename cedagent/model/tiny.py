@@ -40,6 +40,8 @@ def write_tiny(
     """
     dst = Path(dst)
     tokenizer = build_tiny(vocab_size)
+    end_of_turn = tokenizer.token_to_id("<|im_end|>")
+    assert end_of_turn is not None
     config = ModelConfig(
         vocab_size=vocab_size,
         hidden_size=hidden_size,
@@ -57,7 +59,7 @@ def write_tiny(
         encoder_global_layers=tuple(range(n_encoder_layers)),
         replay_windows=replay_windows,
         weights_dtype="int8" if int8 else "float32",
-        eos_token_id=tokenizer.token_to_id("<|im_end|>"),
+        eos_token_id=end_of_turn,
     )
     generator = torch.Generator().manual_seed(seed)
     tensors = {}

@@ -13,15 +13,16 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ced_kernels.rows import quantize_rows
 from cedagent.errors import WeightsError
 from cedagent.model.config import ModelConfig, WeightsDtype
-from ced_kernels.rows import quantize_rows
 
 _FILES: dict[WeightsDtype, str] = {
     "float32": "model.safetensors",
@@ -86,10 +87,11 @@ class Checkpoint:
         if not self.path.is_file():
             raise WeightsError(f"{self.path}: no such file; expected {dtype} weights of the model")
         try:
-            self._file = safe_open(self.path, framework="pt")
+            self._file: Any = safe_open(self.path, framework="pt")
         except (SafetensorError, OSError) as error:
             raise WeightsError(f"{self.path}: not a safetensors file: {error}") from None
-        self._names = frozenset(self._file.keys())
+        names: list[str] = cast(Any, self._file).keys()
+        self._names = frozenset(names)
 
     def vector(self, name: str) -> Tensor:
         """Return a float32 vector (a norm's weight)."""

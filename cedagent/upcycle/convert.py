@@ -1,0 +1,135 @@
+"""Turns a Llama checkpoint into a CED model directory, without training.
+
+Everything of the parent is kept. Each decoder layer gains a projection from E_out to its global
+keys and values: the first decoder layer copies its own norm, K and V, which is exact because E_out
+is its input; the layers above keep their norm and fit K and V by ridge regression to what the
+parent computes there. Invariant: the directory appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from ced_kernels.norm import rms_norm
+from cedagent.errors import CedError, ConfigError, UsageError
+from cedagent.model.config import ModelConfig
+from cedagent.model.weights import write_model
+from cedagent.upcycle.calibration import calibration_digest, calibration_documents
+from cedagent.upcycle.parent import layer_rows
+from cedagent.upcycle.regression import RIDGE, fit_towards
+from cedagent.upcycle.source import Parent, Progress, read_parent, silent
+
+
+def convert(
+    source: str | Path,
+    dst: str | Path,
+    *,
+    n_encoder_layers: int,
+    window: int,
+    int8: bool = True,
+    replay_windows: int = 1,
+    progress: Progress | None = None,
+) -> Path:
+    """Convert the checkpoint at `source` into the new model directory `dst` and return its path.
+
+    `window` is W in tokens: 0 gives YOCO; `n_encoder_layers` equal to the number of layers gives
+    the decoder-only baseline. Raises UsageError (ConfigError, WeightsError) before anything is
+    written, CedError when the directory cannot be written; then nothing of it stays.
+    """
+    target = Path(dst).expanduser()
+    if target.exists():
+        raise UsageError(f"{target} exists already: expected a new folder; move it away first")
+    report = progress or silent
+    parent = read_parent(source, progress=report)
+    config = replace(
+        parent.config,
+        n_encoder_layers=n_encoder_layers,
+        encoder_global_layers=tuple(range(n_encoder_layers)),
+        decoder_window=window,
+        replay_windows=replay_windows,
+    )
+    tensors = dict(parent.tensors) | global_projections(parent, config, progress=report)
+    report("write", 0, 1)
+    with _new_directory(target) as folder:
+        write_model(folder, config, tensors, int8=int8)
+        (folder / "tokenizer.json").write_text(parent.tokenizer_json, encoding="utf-8")
+        origin = {**parent.origin, "made_by": "cedagent model convert"}
+        if config.n_decoder_layers:
+            origin["calibration"] = {"sha256": calibration_digest(), "ridge": RIDGE}
+        (folder / "origin.json").write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
+    report("write", 1, 1)
+    return target
+
+
+@torch.no_grad()
+def global_projections(
+    parent: Parent, config: ModelConfig, *, progress: Progress = silent
+) -> dict[str, Tensor]:
+    """Return global_norm, global_k and global_v of every decoder layer of `config`.
+
+    Raises ConfigError when the tokenizer has ids that the parent has no embedding for.
+    """
+    first, n_layers = config.n_encoder_layers, config.num_hidden_layers
+    if first == n_layers:
+        return {}
+    documents = calibration_documents(parent.tokenizer(), context=config.max_position_embeddings)
+    largest = max(max(ids, default=0) for ids in documents)
+    if largest >= config.vocab_size:
+        raise ConfigError(
+            f"tokenizer.json gives token {largest}, but vocab_size is {config.vocab_size}: "
+            "expected the checkpoint's own tokenizer"
+        )
+    made: dict[str, Tensor] = {}
+    e_out = torch.empty(0)
+    progress("calibrate", 0, n_layers)
+    rows = layer_rows(
+        parent,
+        documents,
+        first_layer=first,
+        advanced=lambda n: progress("calibrate", n, n_layers),
+    )
+    for layer, (x, keys, values) in enumerate(rows, first):
+        prefix = f"model.layers.{layer}."
+        norm = parent.tensors[prefix + "input_layernorm.weight"]
+        own_k = parent.tensors[prefix + "self_attn.k_proj.weight"]
+        own_v = parent.tensors[prefix + "self_attn.v_proj.weight"]
+        if layer == first:
+            e_out, fitted_k, fitted_v = x, own_k, own_v
+        else:
+            normed = rms_norm(e_out, norm, eps=config.rms_norm_eps)
+            fitted = fit_towards(normed, torch.cat((keys, values), 1), torch.cat((own_k, own_v)))
+            fitted_k, fitted_v = fitted[: len(own_k)], fitted[len(own_k) :]
+        # Clones: the file format takes no two tensors that share memory.
+        made[prefix + "global_norm.weight"] = norm.clone()
+        made[prefix + "global_k.weight"] = fitted_k.clone()
+        made[prefix + "global_v.weight"] = fitted_v.clone()
+    return made
+
+
+@contextmanager
+def _new_directory(target: Path) -> Iterator[Path]:
+    """Yield an empty folder that becomes `target` on success and vanishes otherwise."""
+    folder = target.with_name(f".{target.name}.partial-{secrets.token_hex(4)}")
+    try:
+        folder.mkdir(parents=True)
+        yield folder
+        for path in folder.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        folder.rename(target)
+    except (OSError, SafetensorError) as error:
+        raise CedError(f"cannot write {target}: {error}; nothing was kept") from error
+    finally:
+        # After the rename there is nothing of this name left.
+        shutil.rmtree(folder, ignore_errors=True)

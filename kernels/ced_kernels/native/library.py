@@ -1,0 +1,217 @@
+"""NativeKernels: the operations of `KernelSet` in compiled C, called through ctypes.
+
+Knows shapes and pointers; every formula is in the C files and, as its specification, in
+`ReferenceKernels`. One instance serves one caller at a time: it keeps scratch memory between calls.
+Bits depend neither on the number of threads nor on the company of a row.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ced_kernels.attention import KeySpan
+from ced_kernels.kernel_set import Product
+from ced_kernels.native.build import NativeUnavailable, build
+from ced_kernels.rows import Rows
+
+MAX_HEAD_DIM = 128
+
+_PARALLEL_ROWS = 16
+"""Fewer rows than this are one thread's work: waking another costs more."""
+_PARALLEL_KEYS = 1024
+"""The same for the keys that one query row reads."""
+
+_P, _I, _F, _T = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
+_SIGNATURES: dict[str, list[type]] = {
+    "ced_quantize": [_P, _I, _I, _P, _P, _T],
+    "ced_norm_rows": [_P, _P, _F, _I, _I, _P, _P, _T],
+    "ced_dequantize": [_P, _P, _P, _P, _I, _I, _P, _T],
+    "ced_add_norm_rows": [_P, _P, _P, _P, _P, _F, _I, _I, _P, _P, _P, _T],
+    "ced_gate_rows": [_P, _P, _P, _I, _I, _P, _P, _T],
+    "ced_split_heads": [_P, _P, _P, _P, _P, _I, _I, _I, _I, _P, _P, _P, _P, _I, _I, _T],
+    "ced_attend_tile": [_P, _P, _P, _I, _I, _I, _I, _I, _F, _P, _P, _T],
+    "ced_attend_row": [_P, _P, _P, _I, _I, _I, _I, _F, _P, _P, _T],
+    "ced_attend_tile_scratch": [_P, _I, _I, _I, _T],
+    "ced_attend_row_scratch": [_P, _I, _I],
+}
+
+
+def load_native(cache_dir: Path, *, head_dim: int) -> NativeKernels:
+    """Return the native kernels, compiled into `cache_dir` when they are not there.
+
+    Raises NativeUnavailable with the reason, also for a head dimension that they do not serve.
+    """
+    if head_dim % 4 or head_dim > MAX_HEAD_DIM:
+        raise NativeUnavailable(
+            f"they serve head dimensions that are multiples of 4 up to {MAX_HEAD_DIM}, "
+            f"got {head_dim}"
+        )
+    path = build(cache_dir, openmp=_torch_openmp())
+    try:
+        return NativeKernels(ctypes.CDLL(str(path)))
+    except OSError as error:
+        raise NativeUnavailable(f"{path}: cannot be loaded: {error}") from None
+
+
+def _torch_openmp() -> Path | None:
+    """Return the OpenMP runtime that torch brings and has loaded, if it is GCC's."""
+    found = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
+    return found[0] if found else None
+
+
+class NativeKernels:
+    """Compiled operations; see `KernelSet` for what each computes."""
+
+    name = "native 1 avx512"
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        """Take the loaded library."""
+        self._library = library
+        for name, arguments in _SIGNATURES.items():
+            function = getattr(library, name)
+            function.argtypes = arguments
+            function.restype = _I if name.endswith("_scratch") else None
+        self._scratch = torch.empty(0, dtype=torch.uint8)
+
+    def quantize(self, x: Tensor) -> Rows:
+        """Take codes and scale of each row."""
+        n_rows, width = x.shape
+        rows = _empty_rows(n_rows, width)
+        self._library.ced_quantize(
+            _at(x), n_rows, width, _at(rows[0]), _at(rows[1]), _threads(n_rows)
+        )
+        return Rows(*rows)
+
+    def norm_rows(self, x: Tensor, weight: Tensor, *, eps: float) -> Rows:
+        """Normalise and quantise each row in one pass."""
+        n_rows, width = x.shape
+        rows = _empty_rows(n_rows, width)
+        self._library.ced_norm_rows(
+            _at(x), _at(weight), eps, n_rows, width, _at(rows[0]), _at(rows[1]), _threads(n_rows)
+        )
+        return Rows(*rows)
+
+    def dequantize(self, product: Product) -> Tensor:
+        """Apply both scales."""
+        return self._sum(None, product)
+
+    def add(self, x: Tensor, product: Product) -> Tensor:
+        """Apply both scales and add."""
+        return self._sum(x, product)
+
+    def _sum(self, x: Tensor | None, product: Product) -> Tensor:
+        n_rows, width = product.codes.shape
+        out = torch.empty(n_rows, width)
+        self._library.ced_dequantize(
+            None if x is None else _at(x), *_addresses(product), n_rows, width, _at(out),
+            _threads(n_rows),
+        )  # fmt: skip
+        return out
+
+    def add_norm_rows(
+        self, x: Tensor, product: Product, weight: Tensor, *, eps: float
+    ) -> tuple[Tensor, Rows]:
+        """Add, normalise and quantise each row in one pass."""
+        n_rows, width = x.shape
+        out, rows = torch.empty(n_rows, width), _empty_rows(n_rows, width)
+        self._library.ced_add_norm_rows(
+            _at(x), *_addresses(product), _at(weight), eps, n_rows, width, _at(out), _at(rows[0]),
+            _at(rows[1]), _threads(n_rows),
+        )  # fmt: skip
+        return out, Rows(*rows)
+
+    def gate_rows(self, product: Product) -> Rows:
+        """Gate and quantise each row in one pass."""
+        n_rows, width = product.codes.shape[0], product.codes.shape[1] // 2
+        rows = _empty_rows(n_rows, width)
+        self._library.ced_gate_rows(
+            *_addresses(product), n_rows, width, _at(rows[0]), _at(rows[1]), _threads(n_rows)
+        )
+        return Rows(*rows)
+
+    def split_heads(
+        self, product: Product, cos: Tensor, sin: Tensor, *, n_q: int, out: Rows | None, first: int
+    ) -> Rows:
+        """Rotate and quantise each row's heads in one pass, keys and values into the cache."""
+        n_rows, head_dim = cos.shape
+        n_kv = (product.codes.shape[1] // head_dim - n_q) // 2
+        codes = torch.empty(n_q, n_rows, head_dim, dtype=torch.int8)
+        scale = torch.empty(n_q, n_rows)
+        keys, key_scale, capacity = None, None, 0
+        if out is not None and out.scale is not None:
+            keys, key_scale, capacity = _at(out.codes), _at(out.scale), out.codes.shape[2]
+            assert first + n_rows <= capacity
+        self._library.ced_split_heads(
+            *_addresses(product), _at(cos), _at(sin), n_rows, n_q, n_kv, head_dim, _at(codes),
+            _at(scale), keys, key_scale, capacity, first, _threads(n_rows),
+        )  # fmt: skip
+        return Rows(codes, scale)
+
+    def attend(self, q: Rows, spans: Sequence[KeySpan], *, scale: float) -> Tensor:
+        """Score, exponentiate and weigh in blocks; one query row is cut along its keys instead."""
+        n_heads, n_queries, head_dim = q.codes.shape
+        n_kv = spans[0].rows.codes.shape[1]
+        words, library = _span_words(spans), self._library
+        assert q.scale is not None
+        out = torch.empty(n_queries, n_heads * head_dim)
+        group = n_heads // n_kv
+        if n_queries == 1:
+            n_keys = sum(span.stop - span.start for span in spans)
+            threads = torch.get_num_threads() if n_keys >= _PARALLEL_KEYS else 1
+            size = library.ced_attend_row_scratch(words, len(spans), n_heads)
+            library.ced_attend_row(
+                _at(q.codes), _at(q.scale), words, len(spans), n_kv, group, head_dim, scale,
+                _at(out), self._memory(size), threads,
+            )  # fmt: skip
+            return out
+        threads = torch.get_num_threads()
+        size = library.ced_attend_tile_scratch(words, len(spans), n_kv, head_dim, threads)
+        library.ced_attend_tile(
+            _at(q.codes), _at(q.scale), words, len(spans), n_kv, group, n_queries, head_dim, scale,
+            _at(out), self._memory(size), threads,
+        )  # fmt: skip
+        return out
+
+    def _memory(self, size: int) -> int:
+        if len(self._scratch) < size:
+            self._scratch = torch.empty(size + size // 4, dtype=torch.uint8)
+        return self._scratch.data_ptr()
+
+
+def _span_words(spans: Sequence[KeySpan]) -> ctypes.Array[ctypes.c_int64]:
+    """Return the spans as the C struct `span_t`: eight words each."""
+    words: list[int] = []
+    for (codes, scale), start, stop, seen_from, seen_to in spans:
+        assert scale is not None
+        _, n_kv, capacity, head_dim = codes.shape
+        key, key_scale = _at(codes) + start * head_dim, _at(scale) + start * 2
+        words += (
+            key, key + n_kv * capacity * head_dim, key_scale, key_scale + n_kv * capacity * 2,
+            capacity, stop - start, 0 if seen_from is None else _at(seen_from),
+            0 if seen_to is None else _at(seen_to),
+        )  # fmt: skip
+    return (ctypes.c_int64 * len(words))(*words)
+
+
+def _empty_rows(n_rows: int, width: int) -> tuple[Tensor, Tensor]:
+    return torch.empty(n_rows, width, dtype=torch.int8), torch.empty(n_rows)
+
+
+def _addresses(product: Product) -> tuple[int, int, int]:
+    assert product.channel_scale is not None
+    assert product.row_scale is not None
+    return _at(product.codes), _at(product.channel_scale), _at(product.row_scale)
+
+
+def _at(tensor: Tensor) -> int:
+    assert tensor.is_contiguous()
+    return tensor.data_ptr()
+
+
+def _threads(n_rows: int) -> int:
+    return torch.get_num_threads() if n_rows >= _PARALLEL_ROWS else 1
