@@ -1,0 +1,197 @@
+"""Open the index for writing: check it against the segments, or build it anew from them.
+
+Knows the records' own statements (header, ids, small payloads) and trusts nothing else. Invariant:
+afterwards every block in the index has its whole path, and every place lies inside its segment.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import lmdb
+import msgpack
+
+from ced_kvstore.entry import Entry
+from ced_kvstore.errors import BadRecord
+from ced_kvstore.files import Files
+from ced_kvstore.hashing import IDS_BYTES, block_hash
+from ced_kvstore.index import Index, erase
+from ced_kvstore.record import ALIGN, HEADER_BYTES, Header, Kind, Place
+from ced_kvstore.results import Anchor
+from ced_kvstore.rows import Tables
+from ced_kvstore.segment import Segments
+from ced_kvstore.tables import INDEX_VERSION
+
+_SMALL = 1 << 20
+"""Most bytes of an anchor, fingerprint or removal; a longer one is not ours."""
+
+_DAMAGE = (
+    BadRecord,
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    struct.error,
+    ValueError,
+)
+"""What tells that an index is to be built anew; other trouble is the disk's."""
+
+Found = tuple[Place, Header]
+
+
+def open_for_writing(files: Files, folder: Path, segments: Segments, map_bytes: int) -> Index:
+    """Return an index that agrees with the segments; raises OSError or lmdb.Error."""
+    index: Index | None = None
+    try:
+        index = Index(files, folder, writable=True, map_bytes=map_bytes)
+        with index.read() as tables:
+            version, ends = tables.get_meta("version"), tables.segments()
+        if version == INDEX_VERSION:
+            index.write(lambda tables: _drop_lost(tables, segments))
+            _finish(index, segments)
+            return index
+        # Never written: a new store, or an index that was deleted.
+        if version == 0 and not ends and not segments.numbers():
+            index.write(lambda tables: tables.put_meta("version", INDEX_VERSION))
+            _finish(index, segments)
+            return index
+    except _DAMAGE:
+        pass
+    except BaseException:
+        if index is not None:
+            index.close(seal=False)
+        raise
+    if index is not None:
+        index.close(seal=False)
+    erase(files, folder)
+    index = Index(files, folder, writable=True, map_bytes=map_bytes)
+    try:
+        found = _scan(segments)
+        index.write(lambda tables: _rebuild(tables, segments, found))
+        _finish(index, segments)
+    except BaseException:
+        index.close(seal=False)
+        raise
+    return index
+
+
+def _finish(index: Index, segments: Segments) -> None:
+    """Hand the ends to the segments, and unlink files that hold nothing published."""
+    with index.read() as tables:
+        known = tables.segments()
+    for number in segments.numbers():
+        if number not in known:
+            segments.drop(number)
+    segments.resume({number: end for number, (end, _live) in known.items()})
+
+
+def _drop_lost(tables: Tables, segments: Segments) -> None:
+    """Quarantine records that lie behind the end of a truncated or missing segment."""
+    for number, (end, _live) in tables.segments().items():
+        size = segments.size(number)
+        if size >= end:
+            continue
+        for place, kind, key in list(tables.placed(number)):
+            if place.end > size:
+                tables.lose(place, kind, key)
+        if size == 0:
+            tables.drop_segment(number)
+
+
+def _scan(segments: Segments) -> list[Found]:
+    """Return every readable record of every segment, oldest commit first.
+
+    After a damaged header the search goes on at the next 4 KiB: a record that begins there says so
+    by its own crc32. Payloads are not read; `read` finds damage there.
+    """
+    found: list[Found] = []
+    for number in segments.numbers():
+        size, offset = segments.size(number), 0
+        while offset + HEADER_BYTES <= size:
+            try:
+                header, _ = segments.read_header_at(number, offset)
+            except BadRecord:
+                offset += ALIGN
+                continue
+            place = Place(number, offset, header.length)
+            if offset + HEADER_BYTES + header.length > size:
+                offset += ALIGN
+                continue
+            found.append((place, header))
+            offset = place.end
+    found.sort(key=lambda item: item[1].stamp)
+    return found
+
+
+def _rebuild(tables: Tables, segments: Segments, found: list[Found]) -> None:
+    """Fill empty tables from the records' headers and small payloads."""
+    tables.put_meta("version", INDEX_VERSION)
+    tables.put_meta("stamp", max((header.stamp for _, header in found), default=0))
+    for number in segments.numbers():
+        ends = [place.end for place, _ in found if place.segment == number]
+        if ends:
+            tables.put_segment(number, max(ends), 0)
+    removed_blocks: dict[bytes, int] = {}
+    removed_anchors: dict[tuple[bytes, str], int] = {}
+    blocks: dict[bytes, Found] = {}
+    for place, header in found:
+        if header.kind == Kind.REMOVED:
+            row = _small(segments, place, header)
+            if isinstance(row, list) and len(row) == 2:
+                removed_blocks.update(dict.fromkeys(row[0], header.stamp))
+                removed_anchors.update({(k, label): header.stamp for k, label in row[1]})
+                tables.add_place(place, Kind.REMOVED, b"")
+        elif header.kind == Kind.BLOCK:
+            blocks[header.key] = (place, header)
+    _rebuild_tree(tables, segments, blocks, removed_blocks)
+    for place, header in found:
+        key, stamp = header.key, header.stamp
+        if header.kind == Kind.FINGERPRINT:
+            fields = _small(segments, place, header)
+            if isinstance(fields, dict):
+                tables.put_fingerprint(key, fields, place)
+        elif header.kind == Kind.SNAPSHOT:
+            if tables.block(key) and stamp > removed_blocks.get(key, -1):
+                tables.put_snapshot(key, place)
+        elif header.kind == Kind.ANCHOR:
+            row = _small(segments, place, header)
+            if isinstance(row, list) and len(row) == 5:
+                anchor = Anchor(key, *row)
+                is_root = header.parent == key
+                if (is_root or tables.block(key)) and stamp > max(
+                    removed_anchors.get((key, anchor.label), -1), removed_blocks.get(key, -1)
+                ):
+                    tables.put_anchor(anchor, place)
+
+
+def _rebuild_tree(
+    tables: Tables, segments: Segments, blocks: dict[bytes, Found], removed: dict[bytes, int]
+) -> None:
+    """Add blocks from the root outwards, so that none is kept without its path."""
+    for key, (place, header) in sorted(blocks.items(), key=lambda item: item[1][1].position):
+        if header.stamp <= removed.get(key, -1):
+            continue
+        if header.position > 0 and tables.block(header.parent) is None:
+            continue
+        try:
+            _, raw_ids = segments.read_header(place, IDS_BYTES)
+        except BadRecord:
+            continue
+        if block_hash(header.parent, raw_ids) != key:
+            continue
+        entry = Entry(place, header.position, False, header.fingerprint, header.parent)
+        tables.put_block(key, entry)
+
+
+def _small(segments: Segments, place: Place, header: Header) -> object:
+    """Return a small record's unpacked payload, None when it is damaged."""
+    if header.length > _SMALL:
+        return None
+    try:
+        _, payload = segments.read_payload(place, header.kind, header.key)
+        unpacked: object = msgpack.unpackb(payload, use_list=True)
+    except (BadRecord, msgpack.UnpackException, ValueError):
+        return None
+    return unpacked

@@ -1,0 +1,71 @@
+"""Counts of what the store did since it was opened, and sizes now, for `Store.stats`.
+
+Changes nothing; a store that cannot be read has sizes of 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ced_kvstore.errors import TROUBLE
+from ced_kvstore.results import StoreStats
+
+if TYPE_CHECKING:
+    from ced_kvstore.core import Core
+
+
+@dataclass(slots=True)
+class Counters:
+    """Plain counts, shared by all handles of one directory."""
+
+    lookups: int = 0
+    hits: int = 0
+    blocks_matched: int = 0
+    blocks_read: int = 0
+    blocks_written: int = 0
+    blocks_evicted: int = 0
+    blocks_bad: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def count_match(self, blocks: int, reason: str) -> None:
+        """Count one lookup of at least one whole block."""
+        self.lookups += 1
+        self.hits += blocks > 0
+        self.blocks_matched += blocks
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+
+def collect(core: Core) -> StoreStats:
+    """Return sizes and counts of one directory."""
+    blocks = snapshots = anchors = live = ends = index_bytes = 0
+    segments: dict[int, tuple[int, int]] = {}
+    with contextlib.suppress(*TROUBLE), core.read() as tables:
+        blocks, snapshots = tables.count("blocks"), tables.count("snapshots")
+        anchors, segments = tables.count("anchors"), tables.segments()
+        live = sum(live for _end, live in segments.values())
+        ends = sum(end for end, _live in segments.values())
+    with contextlib.suppress(*TROUBLE):
+        index_bytes = core.files.size(core.directory / "index" / "data.mdb")
+    counters = core.counters
+    return StoreStats(
+        blocks=blocks,
+        snapshots=snapshots,
+        anchors=anchors,
+        segments=len(segments),
+        bytes_live=live,
+        bytes_on_disk=ends + index_bytes,
+        bytes_index=index_bytes,
+        max_bytes=core.max_bytes,
+        read_only=core.read_only,
+        notice=core.notice,
+        lookups=counters.lookups,
+        hits=counters.hits,
+        blocks_matched=counters.blocks_matched,
+        blocks_read=counters.blocks_read,
+        blocks_written=counters.blocks_written,
+        blocks_evicted=counters.blocks_evicted,
+        blocks_bad=counters.blocks_bad,
+        reasons=dict(counters.reasons),
+    )

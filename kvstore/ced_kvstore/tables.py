@@ -1,0 +1,126 @@
+"""The lower tables of the index: counters, segment statistics, and which record is where.
+
+Knows places and kinds and not what a record is for (rows.py does). Invariant: a segment's live
+bytes are the sum of the spans of its places.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import lmdb
+
+from ced_kvstore.record import Kind, Place
+
+INDEX_VERSION = 1
+"""Version of these tables; another one is rebuilt from the segments."""
+
+TABLES: dict[str, dict[str, Any]] = {
+    "meta": {},
+    "blocks": {},
+    "children": {"dupsort": True, "dupfixed": True},
+    "snapshots": {},
+    "anchors": {},
+    "fingerprints": {},
+    "places": {},
+    "segments": {},
+    "heat": {},
+    "gone": {},
+}
+
+_PLACE_KEY = struct.Struct(">IQ")
+_SEGMENT = struct.Struct("<QQ")
+
+
+class PlaceTables:
+    """The tables below the rows, in one transaction; everything returned is a copy."""
+
+    def __init__(self, txn: lmdb.Transaction, tables: dict[str, Any]) -> None:
+        self._txn = txn
+        self._t = tables
+
+    # Small values.
+
+    def get_meta(self, name: str) -> int:
+        """Return a counter, 0 when it was never set."""
+        return int.from_bytes(self._get("meta", name.encode()) or b"", "little")
+
+    def put_meta(self, name: str, value: int) -> None:
+        """Set a counter."""
+        self._put("meta", name.encode(), value.to_bytes(8, "little"))
+
+    def segments(self) -> dict[int, tuple[int, int]]:
+        """Return segment -> (indexed end, live bytes)."""
+        return {
+            int.from_bytes(key, "big"): _SEGMENT.unpack(value)
+            for key, value in self._items("segments")
+        }
+
+    def put_segment(self, number: int, end: int, live: int) -> None:
+        """Set a segment's statistics."""
+        self._put("segments", number.to_bytes(4, "big"), _SEGMENT.pack(end, live))
+
+    def drop_segment(self, number: int) -> None:
+        """Forget a segment and whatever is still placed in it."""
+        for place, _kind, _key in list(self.placed(number)):
+            self._delete("places", _PLACE_KEY.pack(place.segment, place.offset))
+        self._delete("segments", number.to_bytes(4, "big"))
+
+    # Places: which record is where. Kept for every live record of every kind.
+
+    def placed(self, number: int | None = None) -> Iterator[tuple[Place, Kind, bytes]]:
+        """Yield (place, kind, row key) of the live records, of one segment or of all, in order."""
+        cursor = self._txn.cursor(self._t["places"])
+        found = cursor.set_range(_PLACE_KEY.pack(number or 0, 0))
+        while found:
+            segment, offset = _PLACE_KEY.unpack(cursor.key())
+            if number is not None and segment != number:
+                return
+            raw = bytes(cursor.value())
+            length = int.from_bytes(raw[1:5], "little")
+            yield Place(segment, offset, length), Kind(raw[0]), raw[5:]
+            found = cursor.next()
+
+    def extend_segment(self, place: Place) -> None:
+        """Move a segment's end behind a record, whether or not it is live."""
+        end, live = self._segment(place.segment)
+        self.put_segment(place.segment, max(end, place.end), live)
+
+    def add_place(self, place: Place, kind: Kind, key: bytes) -> None:
+        """Count a record as live."""
+        value = bytes([kind]) + place.length.to_bytes(4, "little") + key
+        self._put("places", _PLACE_KEY.pack(place.segment, place.offset), value)
+        end, live = self._segment(place.segment)
+        self.put_segment(place.segment, max(end, place.end), live + place.span)
+
+    def drop_place(self, place: Place) -> None:
+        """Count a record as dead."""
+        if self._delete("places", _PLACE_KEY.pack(place.segment, place.offset)):
+            end, live = self._segment(place.segment)
+            self.put_segment(place.segment, end, max(0, live - place.span))
+
+    def _segment(self, number: int) -> tuple[int, int]:
+        raw = self._get("segments", number.to_bytes(4, "big"))
+        return _SEGMENT.unpack(raw) if raw else (0, 0)
+
+    # Primitives.
+
+    def count(self, table: str) -> int:
+        """Return the number of rows of a table."""
+        return self._txn.stat(self._t[table])["entries"]
+
+    def _get(self, table: str, key: bytes) -> bytes | None:
+        value = self._txn.get(key, db=self._t[table])
+        return None if value is None else bytes(value)
+
+    def _put(self, table: str, key: bytes, value: bytes) -> None:
+        self._txn.put(key, value, db=self._t[table])
+
+    def _delete(self, table: str, key: bytes) -> bool:
+        return self._txn.delete(key, db=self._t[table])
+
+    def _items(self, table: str) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in self._txn.cursor(self._t[table]):
+            yield bytes(key), bytes(value)

@@ -1,0 +1,69 @@
+"""Anchors and snapshots: what hangs on a block comes back with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ced_kvstore import Anchor
+
+
+def test_anchors_come_back_with_the_match_and_after_a_restart(kit: Any) -> None:
+    store = kit.open()
+    ids = kit.ids(4)
+    hashes = store.hashes(ids)
+    anchors = [
+        Anchor(store.root, "session:a", n_tokens=77, created=1.5),
+        Anchor(hashes[1], "warm", kind="warm", pinned=True, created=2.0),
+        Anchor(hashes[3], "session:a", created=3.0, n_tokens=4 * 128 + 9),
+    ]
+    assert kit.commit(store, ids, anchors=anchors).reason is None
+    expected = [anchors[0], Anchor(hashes[1], "warm", "warm", True, 2.0, 256), anchors[2]]
+    assert store.anchors() == expected
+    assert store.match(ids).anchors == (expected[2], expected[1])
+    store.close()
+    assert kit.open().anchors() == expected
+
+
+def test_anchors_alone_can_be_committed_once(kit: Any) -> None:
+    store = kit.open()
+    ids = kit.ids(2)
+    kit.commit(store, ids)
+    anchor = Anchor(store.hashes(ids)[0], "x" * 900)
+    assert store.commit(ids, first_block=2, rows={}, anchors=[anchor]).reason is None
+    before = kit.bytes_on_disk()
+    store.commit([], first_block=0, rows={}, anchors=[anchor])
+    assert kit.bytes_on_disk() == before
+    assert [a.label for a in store.anchors()] == ["x" * 900]
+    done = store.commit([], first_block=0, rows={}, anchors=[Anchor(bytes(32), "y")])
+    assert "not stored" in done.reason
+
+
+def test_snapshots_of_the_newest_two_pins_and_forks_stay(kit: Any) -> None:
+    store = kit.open()
+    ids = kit.ids(8)
+    fork = ids[: 3 * 128] + kit.ids(1, seed=9)
+    kit.commit(store, fork)
+    hashes = store.hashes(ids)
+    pin = Anchor(hashes[0], "warm", pinned=True)
+    for n in range(1, 9):
+        path = ids[: n * 128]
+        data = {hashes[n - 1]: bytes([n]) * 5001}
+        assert kit.commit(store, path, n - 1, snapshots=data, anchors=[pin]).reason is None
+    kept = {n for n in range(1, 9) if store.read_snapshot(hashes[n - 1]) == bytes([n]) * 5001}
+    assert kept == {1, 3, 7, 8}
+    assert store.match(ids).snapshots == (8 * 128, 7 * 128, 3 * 128, 128)
+    assert store.read_snapshot(hashes[4]) is None
+
+
+def test_a_snapshot_goes_with_its_block(kit: Any) -> None:
+    store = kit.open()
+    ids = kit.ids(2)
+    key = store.hashes(ids)[-1]
+    kit.commit(store, ids, anchors=[Anchor(key, "session:a")], snapshots={key: b"w" * 9000})
+    live = store.stats().bytes_live
+    assert store.remove("session:a").bytes == 2 * 8192 + 12288 + 4096
+    assert store.read_snapshot(key) is None
+    stats = store.stats()
+    assert (stats.snapshots, stats.blocks, stats.anchors) == (0, 0, 0)
+    # Left are the fingerprint and the record of the removal.
+    assert stats.bytes_live == 2 * 4096 < live

@@ -1,0 +1,146 @@
+"""Whatever happens to the bytes of a segment: a miss with a reason, never wrong rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from ced_kvstore.record import HEADER_BYTES, Header, checksum, span
+
+BLOCK_PAYLOAD = 512 + 1003 + 517 + 2049
+SPAN = span(BLOCK_PAYLOAD)
+
+
+PLACES = [
+    *((f"header byte {i}", i) for i in range(0, HEADER_BYTES, 5)),
+    ("header end", HEADER_BYTES - 1),
+    ("first id", HEADER_BYTES),
+    ("last id", HEADER_BYTES + 511),
+    ("first row byte", HEADER_BYTES + 512),
+    ("a seam between streams", HEADER_BYTES + 512 + 1003),
+    ("last row byte", HEADER_BYTES + BLOCK_PAYLOAD - 1),
+]
+
+
+@pytest.mark.parametrize("offset", [o for _, o in PLACES], ids=[name for name, _ in PLACES])
+def test_a_flipped_bit_is_a_miss_from_its_block_on(kit: Any, offset: int) -> None:
+    kit.fill()
+    (segment,) = kit.segments()
+    kit.flip(segment, kit.block_offset(segment, 2) + offset, bit=offset % 8)
+    store = kit.open()
+    ids = kit.ids(4)
+    assert kit.good_blocks(store, ids) == 2
+    match = store.match(ids)
+    assert (match.blocks, match.reason) == (2, "corrupt")
+    assert store.explain(ids).reason == "corrupt"
+    assert store.verify()
+    # Encoding it again mends it, and what came after it is found again.
+    assert kit.commit(store, ids[: 3 * 128], 2).blocks == 1
+    assert kit.good_blocks(store, ids) == 4
+    assert store.verify() == []
+
+
+def test_damage_is_remembered_over_a_restart(kit: Any) -> None:
+    kit.fill()
+    (segment,) = kit.segments()
+    kit.flip(segment, kit.block_offset(segment, 1) + 3000)
+    store = kit.open()
+    kit.good_blocks(store, kit.ids(4))
+    store.close()
+    assert kit.open().match(kit.ids(4)).reason == "corrupt"
+
+
+def test_a_record_with_other_ids_under_the_same_hash_is_a_miss(kit: Any) -> None:
+    """What a collision of the hash would look like: everything fits but the ids."""
+    kit.fill()
+    (segment,) = kit.segments()
+    offset, raw = kit.block_offset(segment, 1), bytearray(segment.read_bytes())
+    header = Header.unpack(raw[offset : offset + HEADER_BYTES])
+    payload = raw[offset + HEADER_BYTES : offset + HEADER_BYTES + header.length]
+    payload[0] ^= 1
+    forged = dataclasses.replace(header, checksum=checksum([payload])).pack() + payload
+    raw[offset : offset + len(forged)] = forged
+    segment.write_bytes(raw)
+    store = kit.open()
+    assert kit.good_blocks(store, kit.ids(4)) == 1
+    assert store.match(kit.ids(4)).reason == "corrupt"
+
+
+@pytest.mark.parametrize("fix", [False, True])
+def test_verify_names_the_record_and_mends(kit: Any, fix: bool) -> None:
+    kit.fill()
+    (segment,) = kit.segments()
+    offset = kit.block_offset(segment, 2)
+    kit.flip(segment, offset + 3000)
+    store = kit.open()
+    (problem,) = store.verify(fix=fix)
+    assert (problem.kind, problem.fixed) == ("corrupt", fix)
+    assert problem.where == f"{segment.name}+{offset}"
+    assert "checksum" in problem.detail
+    assert bool(store.verify()) is not fix
+    if fix:
+        match = store.match(kit.ids(4))
+        assert (match.blocks, match.reason) == (2, "evicted")
+        assert store.stats().blocks == 2
+
+
+def test_a_damaged_snapshot_is_none(kit: Any) -> None:
+    kit.fill()
+    store = kit.open()
+    key = store.hashes(kit.ids(4))[-1]
+    assert store.read_snapshot(key) == b"w" * 4000
+    (segment,) = kit.segments()
+    raw = segment.read_bytes()
+    kit.flip(segment, raw.index(b"w" * 4000) + 1234, bit=3)
+    assert store.read_snapshot(key) is None
+    assert kit.good_blocks(store, kit.ids(4)) == 4
+
+
+@pytest.mark.parametrize("running", [False, True])
+@pytest.mark.parametrize("keep", [0, 1, 100, SPAN, SPAN + 4000, 3 * SPAN])
+def test_a_truncated_segment_keeps_what_is_left(kit: Any, keep: int, running: bool) -> None:
+    kit.fill()
+    store = kit.open() if running else None
+    (segment,) = kit.segments()
+    first = kit.block_offset(segment, 0)
+    with segment.open("r+b") as file:
+        file.truncate(first + keep if keep else 0)
+    store = store or kit.open()
+    ids = kit.ids(4)
+    assert kit.good_blocks(store, ids) == keep // SPAN
+    assert store.match(ids).reason == "corrupt"
+    assert kit.commit(store, ids).reason is None
+    assert kit.good_blocks(store, ids) == 4
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_missing_segment_is_a_miss_and_filled_again(kit: Any, running: bool) -> None:
+    kit.fill()
+    store = kit.open() if running else None
+    kit.segments()[0].unlink()
+    store = store or kit.open()
+    ids = kit.ids(4)
+    assert kit.good_blocks(store, ids) == 0
+    assert store.match(ids).reason == "corrupt"
+    assert kit.commit(store, ids).blocks == 4
+    assert kit.good_blocks(store, ids) == 4
+    # The anchors that were in the file are lost, too.
+    assert bool(store.verify(fix=True)) is running
+    assert store.verify() == []
+    assert kit.good_blocks(store, ids) == 4
+
+
+def test_zeroed_pages_of_a_segment(kit: Any) -> None:
+    kit.fill(6)
+    (segment,) = kit.segments()
+    raw = bytearray(segment.read_bytes())
+    start = kit.block_offset(segment, 2)
+    raw[start : start + 2 * SPAN] = bytes(2 * SPAN)
+    segment.write_bytes(raw)
+    store = kit.open()
+    assert kit.good_blocks(store, kit.ids(6)) == 2
+    assert store.stats().blocks_bad == 2
+    assert len(store.verify(fix=True)) == 2
+    assert store.verify() == []

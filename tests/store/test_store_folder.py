@@ -1,0 +1,75 @@
+"""The directory is private, of one version, and one clear error when it cannot be a store."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ced_kvstore import Files, StoreError, VersionError
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o777])
+def test_everything_is_private_whatever_the_umask(kit: Any, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        store = kit.open(max_bytes=4 << 20)
+        kit.commit(store, kit.ids(40))
+        store.close()
+        kit.open()
+    finally:
+        os.umask(before)
+    for path in [kit.directory, *kit.directory.rglob("*")]:
+        expected = 0o700 if path.is_dir() else 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == expected, path
+
+
+def test_a_folder_with_other_things_in_it_keeps_its_mode(kit: Any) -> None:
+    kit.directory.mkdir(mode=0o755)
+    (kit.directory / "notes.txt").write_text("mine")
+    kit.open()
+    assert stat.S_IMODE(kit.directory.stat().st_mode) == 0o755
+    assert stat.S_IMODE((kit.directory / "seg").stat().st_mode) == 0o700
+
+
+def test_another_format_version_is_one_clear_error(kit: Any) -> None:
+    kit.open().close()
+    (kit.directory / "VERSION").write_text("ced-kv 99\n")
+    before = sorted(kit.directory.rglob("*"))
+    with pytest.raises(VersionError, match=r"expected 'ced-kv 1'.*ced-kv 99") as caught:
+        kit.open()
+    assert "\n" not in str(caught.value)
+    assert sorted(kit.directory.rglob("*")) == before
+
+
+def test_a_file_in_the_way_is_one_clear_error(tmp_path: Path, kit: Any) -> None:
+    (tmp_path / "kv").write_text("not a folder")
+    with pytest.raises(StoreError, match="not a folder"):
+        kit.open()
+    with pytest.raises(StoreError, match="not a folder"):
+        kit.open(directory=tmp_path / "kv" / "below")
+
+
+def test_a_commit_writes_then_syncs_once_then_publishes_once(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = kit.open()
+    kit.commit(store, kit.ids(1))
+    steps: list[str] = []
+
+    def noted(name: str) -> Any:
+        plain = getattr(Files, name)
+
+        def method(self: Files, *args: Any) -> Any:
+            steps.append(name)
+            return plain(self, *args)
+
+        return method
+
+    for name in ("pwritev", "sync_data", "sync_directory", "publish"):
+        monkeypatch.setattr(Files, name, noted(name))
+    assert kit.commit(store, kit.ids(32)).blocks == 31
+    assert steps == ["pwritev", "sync_data", "publish"]
