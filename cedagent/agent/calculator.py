@@ -1,30 +1,33 @@
-"""Reads formulas as people write them and gives their exact value; never evaluates code.
+"""Reads formulas as people write them and gives their value; never evaluates code.
 
-What it decides: `%` before a number, a name or a parenthesis is the remainder, elsewhere percent;
-`a + p%` and `a - p%` take p percent of a, as pocket calculators do, unless a is itself a percentage
-(10% + 5% is 0.15); -2^2 is -4, 2^3^2 is 2^9; log is base 10, ln base e; a comma groups thousands,
-but separates the arguments of functions that take several.
+Numbers are exact fractions where they can be, else reals of fifty digits; every result is bounded.
+`%` before a number, a name or a parenthesis is the remainder, elsewhere percent; a + p% takes p
+percent of a, as pocket calculators do, unless a is a percentage too. A comma groups thousands, but
+separates the arguments of functions that take several.
 """
 
 from __future__ import annotations
 
-import decimal
+import operator
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from decimal import Context, Decimal
 from fractions import Fraction
+from importlib import import_module
+from typing import Any
 
-from cedagent.agent import arithmetic as ar
-from cedagent.agent.arithmetic import ArithmeticProblem, Number
-from cedagent.agent.functions import FUNCTIONS
+from cedagent.agent.functions import TOO_LONG, ArithmeticProblem, floor, functions, require
 
-MAX_CHARS = 500
+__all__ = ["ArithmeticProblem", "evaluate"]
+
+_MAX_CHARS = 500
 _MAX_DEPTH = 60
-_HUNDRED = Fraction(100)
-_DEGREE = 180
-
+_MAX_DIGITS = 1_000
+_MAX_BITS = 3_321
 _SPELLINGS = (
     (r"\b(?:divided by|over)\b|[\u00f7\u2215]", "/"),
     (r"\b(?:multiplied by|times)\b|[\u00d7\u00b7\u22c5\u2219]", "*"),
+    ("√", " sqrt "),
     (r"(?<=[\d)\s])x(?=[\s\d(])", "*"),
     (r"\bplus\b", "+"),
     (r"\bminus\b|[\u2212\u2013]", "-"),
@@ -33,212 +36,204 @@ _SPELLINGS = (
     (r"\bcubed\b|³", "^3"),
     (r"\bpercent\b", "%"),
     (r"\bdegrees?\b|\bdeg\b", "°"),
-    (r"[$€£]", ""),
-    (r"[\s=?]+$", ""),
+    (r"[$€£]|[\s=?]+$", ""),
 )
-_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?")
-_PLAIN = re.compile(r"(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
-_WORD = re.compile(r"[A-Za-zπ]+\d*")
-_SIGN = re.compile(r"//|[-+*/^%!°(),√]")
+_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "/": operator.truediv,
+    "//": lambda a, b: floor(a / b),
+    "%": operator.mod,
+    "mod": operator.mod,
+}
+_NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?![\d,_])(?:\.\d+)?|\d[\d_]*(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?"
 
 
 def evaluate(formula: str) -> str:
     """Return the value of a formula in decimal; raises ArithmeticProblem with one line."""
-    if len(formula) > MAX_CHARS:
-        raise ArithmeticProblem(f"expected at most {MAX_CHARS} characters, got {len(formula)}")
-    text = formula
+    given = len(formula)
+    require(given <= _MAX_CHARS, f"expected at most {_MAX_CHARS} characters, got {given}")
+    text = formula.lower()
     for pattern, sign in _SPELLINGS:
         text = re.sub(pattern, sign, text)
-    if not text.strip():
-        raise ArithmeticProblem("expected a formula such as 17% of 2450, got nothing")
-    with decimal.localcontext(ar.CONTEXT):
-        try:
-            return ar.shown(_Reader(text).read())
-        except (ArithmeticError, ValueError) as error:
-            raise ArithmeticProblem(f"no value: {type(error).__name__}") from None
+    require(bool(text.strip()), "expected a formula such as 17% of 2450, got nothing")
+    # Loaded here: whoever calculates nothing does not wait for it. The context is this call's own.
+    ctx = import_module("mpmath").MPContext()
+    ctx.dps = 50
+    try:
+        return _shown(ctx, _Reader(ctx, text).read())
+    except ZeroDivisionError:
+        raise ArithmeticProblem("division by zero") from None
 
 
-@dataclass(slots=True)
 class _Reader:
     """Reads a formula from left to right, one precedence level per method."""
 
-    text: str
-    at: int = 0
-    depth: int = 0
-    commas_separate: bool = False
+    def __init__(self, ctx: Any, text: str) -> None:
+        self.ctx = ctx
+        self.tokens = [*re.findall(rf"{_NUMBER}|[a-zπ]+\d*|//|\S", text), ""]
+        self.depth = 0
+        self.commas_separate = False
+        # Whether the value that a method returned last was written as a percentage.
+        self.is_percent = False
+        self.functions = functions(ctx, self.power)
+        self.constants = {"pi": +ctx.pi, "π": +ctx.pi, "tau": 2 * ctx.pi, "e": +ctx.e}
 
-    def read(self) -> Number:
-        value = self._sum()
-        if self._peek():
-            raise self._unexpected()
+    def read(self) -> Any:
+        value = self.sum()
+        require(not self.tokens[0], self.unexpected())
         return value
 
-    def _sum(self) -> Number:
-        value, is_percent = self._product()
-        while (sign := self._peek()) in ("+", "-"):
-            self._take(sign)
-            other, other_is_percent = self._product()
-            if other_is_percent and not is_percent:
-                other = ar.multiply(value, other)
-            is_percent = is_percent and other_is_percent
-            value = (ar.add if sign == "+" else ar.subtract)(value, other)
+    def sum(self) -> Any:
+        value = self.product()
+        only_percents = self.is_percent
+        while sign := self.taken("+", "-"):
+            other = self.product()
+            if self.is_percent and not only_percents:
+                other = self.result("*", value, other)
+            only_percents = only_percents and self.is_percent
+            value = self.result("+", value, other if sign == "+" else -other)
         return value
 
-    def _product(self) -> tuple[Number, bool]:
-        value, is_percent = self._signed()
-        while sign := self._product_sign():
-            other, _ = self._signed()
-            is_percent = False
-            match sign:
-                case "/":
-                    value = ar.divide(value, other)
-                case "//":
-                    value = ar.floor_divide(value, other)
-                case "%":
-                    value = ar.modulo(value, other)
-                case _:
-                    value = ar.multiply(value, other)
-        return value, is_percent
-
-    def _product_sign(self) -> str:
-        """Take and return the sign that goes on with a product, `*` where none is written."""
-        sign = self._peek()
-        if sign in ("*", "/", "//", "%"):
-            return self._take(sign)
-        if sign in ("of", "mod"):
-            self._take(sign)
-            return "*" if sign == "of" else "%"
+    def product(self) -> Any:
+        value = self.signed()
         # 2pi, 2(3 + 4), 3 sqrt(2); but two numbers side by side are a mistake.
-        return "*" if sign == "(" or sign == "√" or (sign and sign[0].isalpha()) else ""
+        while (sign := self.taken("*", "/", "//", "%", "of", "mod")) or (
+            self.tokens[0] == "(" or self.tokens[0][:1].isalpha()
+        ):
+            value = self.result(sign, value, self.signed())
+            self.is_percent = False
+        return value
 
-    def _signed(self) -> tuple[Number, bool]:
-        sign = self._peek()
-        if sign not in ("+", "-"):
-            return self._power()
-        self._take(sign)
-        self._deeper()
-        value, is_percent = self._signed()
-        self.depth -= 1
-        return (-value if sign == "-" else value), is_percent
+    def signed(self) -> Any:
+        if sign := self.taken("+", "-"):
+            value = self.deeper(self.signed)
+            return -value if sign == "-" else value
+        return self.raised()
 
-    def _power(self) -> tuple[Number, bool]:
-        value, is_percent = self._postfix()
-        if self._peek() != "^":
-            return value, is_percent
-        self._take("^")
-        self._deeper()
-        exponent, _ = self._signed()
-        self.depth -= 1
-        return ar.power(value, exponent), False
-
-    def _postfix(self) -> tuple[Number, bool]:
-        value, is_percent = self._atom(), False
-        while True:
-            sign = self._peek()
+    def raised(self) -> Any:
+        value, is_percent = self.atom(), False
+        while not self.is_remainder() and (sign := self.taken("!", "°", "%")):
+            is_percent = sign == "%"
             if sign == "!":
-                self._take(sign)
-                value = ar.factorial(value)
-            elif sign == "°":
-                self._take(sign)
-                turn = ar.constant("pi")
-                assert turn is not None
-                value = ar.divide(ar.multiply(value, turn), Fraction(_DEGREE))
-            elif sign == "%" and not self._is_operand_after_percent():
-                self._take(sign)
-                value, is_percent = ar.divide(value, _HUNDRED), True
+                value = self.call("factorial", [value])
             else:
-                return value, is_percent
+                value = self.result("*", value, Fraction(1, 100) if is_percent else self.ctx.degree)
+        if self.taken("^"):
+            value, is_percent = self.call("pow", [value, self.deeper(self.signed)]), False
+        self.is_percent = is_percent
+        return value
 
-    def _is_operand_after_percent(self) -> bool:
-        start = self.at
-        self._take("%")
-        sign = self._peek()
-        self.at = start
-        if sign in ("of", "mod"):
-            return False
-        return bool(sign) and (sign[0].isalnum() or sign[0] in ".(√π")
+    def is_remainder(self) -> bool:
+        """Say whether a `%` comes here, before an operand."""
+        after = self.tokens[1][:1] if self.tokens[0] == "%" else ""
+        return (after.isalnum() or after in tuple(".(")) and self.tokens[1] not in ("of", "mod")
 
-    def _atom(self) -> Number:
-        sign = self._peek()
-        if sign and (sign[0].isdigit() or sign[0] == "."):
-            return self._number(self._take(sign))
-        if sign == "(":
-            return self._inside(commas_separate=False)[0]
-        name = sign.lower()
-        if name in FUNCTIONS:
-            self._take(sign)
-            return self._call(name)
-        constant = ar.constant(name)
-        if constant is not None:
-            self._take(sign)
-            return constant
-        if sign and sign[0].isalpha() and sign not in ("of", "mod"):
-            raise ArithmeticProblem(
-                f"unknown name {sign!r}; known: pi, e, {', '.join(sorted(FUNCTIONS))}"
-            )
-        raise self._unexpected()
+    def atom(self) -> Any:
+        if self.taken("("):
+            return self.inside(commas_separate=False)[0]
+        if re.match(_NUMBER, self.tokens[0]):
+            return self.number()
+        if name := self.taken(*self.constants):
+            return self.constants[name]
+        if name := self.taken(*self.functions):
+            if self.taken("("):
+                several = self.functions[name][0].stop > 2
+                return self.call(name, self.inside(commas_separate=several))
+            return self.call(name, [self.deeper(self.raised)])
+        name = self.tokens[0]
+        require(
+            not name[:1].isalpha() or name in ("of", "mod"),
+            f"unknown name {name!r}; known: "
+            + ", ".join([*self.constants, *sorted(self.functions)]),
+        )
+        raise ArithmeticProblem(self.unexpected())
 
-    def _call(self, name: str) -> Number:
-        least, most, function = FUNCTIONS[name]
-        if self._peek() == "(":
-            arguments = self._inside(commas_separate=most > 1)
-        else:
-            arguments = [self._power()[0]]
-        if not least <= len(arguments) <= most:
-            wanted = str(least) if least == most else f"{least} to {most}"
-            raise ArithmeticProblem(f"{name}: expected {wanted} arguments, got {len(arguments)}")
-        return ar.checked(function(*arguments))
+    def number(self) -> Any:
+        text = self.tokens.pop(0)
+        if self.commas_separate and "," in text:
+            text, rest = text.split(",", 1)
+            self.tokens[:0] = [",", rest]
+        mantissa, _, exponent = re.sub("[,_]", "", text).partition("e")
+        require(abs(int(exponent or 0)) <= _MAX_DIGITS, TOO_LONG)
+        return self.settled(Fraction(mantissa) * Fraction(10) ** int(exponent or 0))
 
-    def _inside(self, *, commas_separate: bool) -> list[Number]:
-        self._take("(")
-        self._deeper()
+    def inside(self, *, commas_separate: bool) -> list[Any]:
+        """Return the values before the closing parenthesis, which may be missing at the end."""
         outer, self.commas_separate = self.commas_separate, commas_separate
-        values = [self._sum()]
-        while commas_separate and self._peek() == ",":
-            self._take(",")
-            values.append(self._sum())
-        # A missing parenthesis at the very end is forgiven.
-        if self._peek():
-            if self._peek() != ")":
-                raise self._unexpected()
-            self._take(")")
+        values = [self.deeper(self.sum)]
+        while commas_separate and self.taken(","):
+            values.append(self.deeper(self.sum))
+        require(self.tokens[0] in (")", ""), self.unexpected())
+        self.taken(")")
         self.commas_separate = outer
-        self.depth -= 1
         return values
 
-    def _number(self, text: str) -> Number:
-        mantissa, _, exponent = text.replace(",", "").replace("_", "").lower().partition("e")
-        if exponent and abs(int(exponent)) > ar.MAX_DIGITS:
-            raise ArithmeticProblem(f"the result has more than {ar.MAX_DIGITS:,} digits")
-        return ar.checked(Fraction(mantissa) * Fraction(10) ** int(exponent or 0))
+    def taken(self, *signs: str) -> str:
+        """Take and return the next token if it is one of these, else return nothing."""
+        return self.tokens.pop(0) if self.tokens[0] in signs else ""
 
-    def _peek(self) -> str:
-        """Return the next number, word or sign without taking it; empty at the end."""
-        while self.at < len(self.text) and self.text[self.at].isspace():
-            self.at += 1
-        patterns = (_PLAIN, _WORD, _SIGN)
-        if not self.commas_separate:
-            grouped = _GROUPED.match(self.text, self.at)
-            if grouped:
-                return grouped[0]
-        for pattern in patterns:
-            found = pattern.match(self.text, self.at)
-            if found:
-                return found[0]
-        return self.text[self.at : self.at + 1]
-
-    def _take(self, sign: str) -> str:
-        self.at += len(sign)
-        return sign
-
-    def _deeper(self) -> None:
+    def deeper(self, rule: Callable[[], Any]) -> Any:
         self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise ArithmeticProblem(f"expected at most {_MAX_DEPTH} levels of parentheses")
+        require(self.depth <= _MAX_DEPTH, f"expected at most {_MAX_DEPTH} levels of parentheses")
+        value = rule()
+        self.depth -= 1
+        return value
 
-    def _unexpected(self) -> ArithmeticProblem:
-        sign = self._peek()
-        if not sign:
-            return ArithmeticProblem("the formula ends too early; a number is missing")
-        hint = "; write 1.5 or 1,500" if sign == "," else ""
-        return ArithmeticProblem(f"unexpected {sign!r} at character {self.at + 1}{hint}")
+    def unexpected(self) -> str:
+        hint = "; write 1.5 or 1,500" if self.tokens[0] == "," else ""
+        is_end = not self.tokens[0]
+        return "the formula ends too early" if is_end else f"unexpected {self.tokens[0]!r}{hint}"
+
+    def call(self, name: str, arguments: list[Any]) -> Any:
+        counts, function = self.functions[name]
+        wanted = " to ".join(map(str, sorted({counts[0], counts[-1]})))
+        given = len(arguments)
+        require(given in counts, f"{name}: expected {wanted} arguments, got {given}")
+        return self.settled(function(*self.alike(arguments)))
+
+    def result(self, sign: str, a: Any, b: Any) -> Any:
+        a, b = self.alike([a, b])
+        value = _OPERATIONS.get(sign, operator.mul)(a, b)
+        # What rounding leaves of a zero.
+        is_rest = sign == "+" and isinstance(a, self.ctx.mpf) and abs(value) * 10**40 < abs(a)
+        return self.settled(0 if is_rest else value)
+
+    def power(self, a: Any, b: Any) -> Any:
+        if isinstance(a, Fraction) and b.denominator == 1:
+            bits = max(a.numerator.bit_length(), a.denominator.bit_length())
+            if (bits - 1) * abs(b.numerator) <= _MAX_BITS:
+                return a**b.numerator
+        if not a:
+            return 0 if b > 0 else 1 / Fraction(0)
+        a, b = self.alike([self.ctx.one, a, b])[1:]
+        require(abs(b * self.ctx.ln(abs(a))) < 2_400, TOO_LONG)
+        return self.ctx.power(a, b)
+
+    def alike(self, values: list[Any]) -> list[Any]:
+        """Return the values as they are if all are fractions, else all as reals."""
+        exact = all(isinstance(value, Fraction) for value in values)
+        return values if exact else [self.ctx.convert(value) for value in values]
+
+    def settled(self, value: Any) -> Any:
+        """Return a result as a fraction if it is one and not too long, else as a real."""
+        if isinstance(value, int | Fraction):
+            value = Fraction(value)
+            if max(value.numerator.bit_length(), value.denominator.bit_length()) <= _MAX_BITS:
+                return value
+            value = self.ctx.convert(value)
+        require(
+            isinstance(value, self.ctx.mpf) and self.ctx.isfinite(value), "the result is not real"
+        )
+        require(not value or abs(self.ctx.mag(value)) <= _MAX_BITS, TOO_LONG)
+        near = int(self.ctx.nint(value))
+        # Reals are good to forty digits: 2.00...01 is what rounding made of a 2.
+        is_whole = abs(near) < 10**30 and abs(value - near) <= abs(near) * 1e-40
+        return Fraction(near) if is_whole else value
+
+
+def _shown(ctx: Any, value: Any) -> str:
+    if isinstance(value, Fraction) and (value * 10**40).denominator == 1:
+        division = Context(prec=_MAX_DIGITS + 50).divide
+        return f"{division(Decimal(value.numerator), Decimal(value.denominator)):f}"
+    short = Decimal(ctx.nstr(ctx.convert(value), 15)).normalize()
+    return f"{short:f}" if -7 <= short.adjusted() <= 20 else f"{short:e}".replace("e+", "e")

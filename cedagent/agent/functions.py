@@ -1,53 +1,86 @@
-"""The functions that a formula may name: how many arguments each takes, and what it computes.
+"""What the names in a formula compute: fractions where they do, mpmath's reals of `ctx` elsewhere.
 
-Knows numbers, no text. To add a function, add a row.
+Knows numbers, no text. The arguments of one call are all fractions or all reals. To add a function,
+add a row.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
-from cedagent.agent import arithmetic as ar
-from cedagent.agent import trigonometry as tr
-from cedagent.agent.arithmetic import ArithmeticProblem, Number
-
-
-def _whole(value: Number) -> int:
-    if value != math.floor(value):
-        raise ArithmeticProblem("gcd and lcm: expected whole numbers")
-    return int(value)
+TOO_LONG = "the result has more than 1,000 digits"
 
 
-FUNCTIONS: dict[str, tuple[int, int, Callable[..., Number]]] = {
-    "sqrt": (1, 1, ar.square_root),
-    "cbrt": (1, 1, ar.cube_root),
-    "abs": (1, 1, ar.magnitude),
-    "exp": (1, 1, ar.exponential),
-    "ln": (1, 1, ar.natural_log),
-    "log": (1, 2, lambda a, base=Fraction(10): ar.logarithm(a, base)),
-    "log2": (1, 1, lambda a: ar.logarithm(a, Fraction(2))),
-    "log10": (1, 1, lambda a: ar.logarithm(a, Fraction(10))),
-    "floor": (1, 1, ar.floor),
-    "ceil": (1, 1, ar.ceiling),
-    "round": (1, 2, ar.rounded),
-    "factorial": (1, 1, ar.factorial),
-    "min": (1, 50, lambda *a: min(a)),
-    "max": (1, 50, lambda *a: max(a)),
-    "sum": (1, 50, lambda *a: functools.reduce(ar.add, a)),
-    "avg": (1, 50, lambda *a: ar.divide(functools.reduce(ar.add, a), Fraction(len(a)))),
-    "mod": (2, 2, ar.modulo),
-    "pow": (2, 2, ar.power),
-    "gcd": (2, 50, lambda *a: Fraction(math.gcd(*map(_whole, a)))),
-    "lcm": (2, 50, lambda *a: ar.checked(Fraction(math.lcm(*map(_whole, a))))),
-    "sin": (1, 1, tr.sine),
-    "cos": (1, 1, tr.cosine),
-    "tan": (1, 1, tr.tangent),
-    "asin": (1, 1, tr.arcsine),
-    "acos": (1, 1, tr.arccosine),
-    "atan": (1, 1, tr.arctangent),
-}
-FUNCTIONS["mean"] = FUNCTIONS["avg"]
-FUNCTIONS["√"] = FUNCTIONS["sqrt"]
+class ArithmeticProblem(Exception):
+    """A formula has no value that can be given; the message is one line."""
+
+
+def require(holds: bool, problem: str) -> None:
+    """Raise ArithmeticProblem with this line unless the condition holds."""
+    if not holds:
+        raise ArithmeticProblem(problem)
+
+
+def floor(a: Any) -> int:
+    """Return the largest integer not above a."""
+    # Python's own floor of a real would go through sixteen digits.
+    return math.floor(a) if isinstance(a, Fraction) else int(a.context.floor(a))
+
+
+def functions(ctx: Any, power: Callable[..., Any]) -> dict[str, tuple[range, Callable[..., Any]]]:
+    """Return for every name how many arguments it takes, and the function."""
+
+    def whole(a: Any) -> int:
+        require(floor(a) == a, "expected a whole number")
+        return floor(a)
+
+    def factorial(a: Any) -> int:
+        require(a >= 0, "factorial: expected a whole number of 0 or more")
+        require(a < 450, TOO_LONG)
+        return math.factorial(whole(a))
+
+    def rounded(a: Any, places: Any = Fraction(0)) -> Fraction:
+        require(abs(places) <= 50, "round: expected at most 50 places")
+        unit = Fraction(10) ** whole(places)
+        # Halves go away from zero, as people round.
+        return (1 if a > 0 else -1) * floor(abs(a) * unit + Fraction(1, 2)) / unit
+
+    def log(a: Any, base: Any = 10) -> Any:
+        require(base > 0 and base != 1, "log: expected a base above 0 other than 1")
+        return ctx.log(a, base)
+
+    def angle(function: Callable[..., Any], a: Any) -> Any:
+        require(abs(a) <= 10**12, "an angle beyond 10^12 is too large to be exact")
+        value = function(a)
+        require(abs(value) < 1e30, "the tangent is not defined there")
+        # What rounding leaves of a zero, as in sin(pi).
+        return 0 if abs(value) < 1e-30 < abs(a) else value
+
+    one, several = range(1, 2), range(1, 51)
+    rows: dict[str, tuple[range, Callable[..., Any]]] = {
+        "cbrt": (one, lambda a: ctx.cbrt(abs(a)) * (1 if a > 0 else -1)),
+        "exp": (one, lambda a: power(ctx.e, a)),
+        "log": (range(1, 3), log),
+        "log2": (one, lambda a: log(a, 2)),
+        "log10": (one, log),
+        "floor": (one, floor),
+        "ceil": (one, lambda a: -floor(-a)),
+        "round": (range(1, 3), rounded),
+        "abs": (one, abs),
+        "factorial": (one, factorial),
+        "min": (several, lambda *a: min(a)),
+        "max": (several, lambda *a: max(a)),
+        "sum": (several, lambda *a: sum(a)),
+        "avg": (several, lambda *a: sum(a) / len(a)),
+        "mean": (several, lambda *a: sum(a) / len(a)),
+        "mod": (range(2, 3), lambda a, b: a % b),
+        "pow": (range(2, 3), power),
+        "gcd": (range(2, 51), lambda *a: math.gcd(*map(whole, a))),
+        "lcm": (range(2, 51), lambda *a: math.lcm(*map(whole, a))),
+    }
+    rows |= {name: (one, getattr(ctx, name)) for name in ("sqrt", "ln", "asin", "acos", "atan")}
+    return rows | {n: (one, partial(angle, getattr(ctx, n))) for n in ("sin", "cos", "tan")}

@@ -43,7 +43,9 @@ def sample(logits: Tensor, sampling: Sampling, *, pos: int, allowed: bytes | Non
     if sampling.temperature <= 0:
         # argmax may return any of several equal maxima.
         return int((logits == logits[best]).nonzero()[0])
-    probabilities = torch.softmax(logits.double() / sampling.temperature, dim=-1)
+    # The best logit is taken off before dividing: a tiny temperature must not overflow.
+    scaled = (logits.double() - float(logits[best])) / sampling.temperature
+    probabilities = torch.softmax(scaled, dim=-1)
     ordered, ids = probabilities.sort(descending=True, stable=True)
     cumulative = ordered.cumsum(0)
     kept = int((cumulative < sampling.top_p).sum()) + 1

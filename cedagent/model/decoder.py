@@ -9,6 +9,7 @@ tiles, each layer from its own start on, and equals a full one bit for bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -143,8 +144,8 @@ class Decoder:
         own: KvCache,
         spans: _Spans,
     ) -> Tensor:
-        q = layer.project(h, angles, own if self._window else None, start=start)
-        return layer.finish(h, q, spans(global_cache, own))
+        seen = partial(spans, global_cache, own)
+        return layer.run(h, angles, own if self._window else None, seen, start=start)
 
 
 class _TileSpans:

@@ -8,6 +8,7 @@ however the tokens before it came to be known.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -63,6 +64,5 @@ class Encoder:
     ) -> Tensor:
         angles = self._rope.angles(start, len(x))
         for layer, cache in zip(self._layers, caches, strict=True):
-            q = layer.project(x, angles, cache, start=start)
-            x = layer.finish(x, q, spans(cache))
+            x = layer.run(x, angles, cache, partial(spans, cache), start=start)
         return x

@@ -13,13 +13,18 @@ import torch
 from torch import Tensor
 
 from ced_kernels.int8_product import Int8Impl, int8_product
-from ced_kernels.kernel_set import Product
+from ced_kernels.kernel_set import Product, Weight
 from ced_kernels.rows import Rows
 from cedagent.model.weights import Checkpoint
 
 
 class Linear(Protocol):
     """y = x W^T."""
+
+    @property
+    def stored(self) -> Weight:
+        """The matrix [N, K] as it is multiplied."""
+        ...
 
     def __call__(self, x: Rows) -> Product:
         """Map rows [M, K] to [M, N]."""
@@ -35,15 +40,15 @@ class Float32Linear:
 
     def __init__(self, weight: Tensor) -> None:
         """Take weight [N, K] float32."""
-        self.weight = weight
+        self.stored = Weight(weight, None)
 
     def __call__(self, x: Rows) -> Product:
         """Map float32 rows [M, K] to [M, N]."""
-        return Product(x.codes @ self.weight.t(), None, None)
+        return Product(x.codes @ self.stored.codes.t(), None, None)
 
     def rows(self, index: Tensor) -> Tensor:
         """Return rows [T, K] of the weight."""
-        return self.weight[index]
+        return self.stored.codes[index]
 
 
 class Int8Linear:
@@ -52,16 +57,17 @@ class Int8Linear:
     def __init__(self, codes: Tensor, scale: Tensor, *, impl: Int8Impl) -> None:
         """Take the codes; `int8_fp32` keeps them as float32, which it multiplies."""
         self.impl: Int8Impl = impl
-        self.codes = codes.float() if impl == "int8_fp32" else codes
-        self.scale = scale
+        self.stored = Weight(codes.float() if impl == "int8_fp32" else codes, scale)
+        self._scale = scale
 
     def __call__(self, x: Rows) -> Product:
         """Map rows of codes [M, K] to [M, N]."""
-        return Product(int8_product(x.codes, self.codes, impl=self.impl), self.scale, x.scale)
+        product = int8_product(x.codes, self.stored.codes, impl=self.impl)
+        return Product(product, self._scale, x.scale)
 
     def rows(self, index: Tensor) -> Tensor:
         """Return rows [T, K] of the dequantised weight."""
-        return self.codes[index].float() * self.scale[index].unsqueeze(-1)
+        return self.stored.codes[index].float() * self._scale[index].unsqueeze(-1)
 
 
 def load_linear(checkpoint: Checkpoint, names: Sequence[str], *, impl: Int8Impl) -> Linear:

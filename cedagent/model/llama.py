@@ -6,14 +6,14 @@ given and no mask. Letters: T rows, D hidden, Hq query heads, H key heads, d hea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
 from ced_kernels.attention import KeySpan
 from ced_kernels.int8_product import Int8Impl
-from ced_kernels.kernel_set import KernelSet, Product
+from ced_kernels.kernel_set import KernelSet, LayerWeights, Product
 from ced_kernels.rows import Rows
 from cedagent.model.cache import KvCache
 from cedagent.model.config import ModelConfig
@@ -52,6 +52,40 @@ class LlamaLayer:
             checkpoint, [f"{prefix}mlp.{name}_proj.weight" for name in ("gate", "up")], impl=impl
         )
         self._down = load_linear(checkpoint, [prefix + "mlp.down_proj.weight"], impl=impl)
+        self._row = self._kernels.row_layer(
+            LayerWeights(
+                attention_norm=self._attention_norm,
+                qkv=self._qkv.stored,
+                output=self._output.stored,
+                ffn_norm=self._ffn_norm,
+                gate_up=self._gate_up.stored,
+                down=self._down.stored,
+                n_q=self._n_q,
+                head_dim=config.head_dim,
+                eps=self._eps,
+                scale=self._scale,
+            )
+        )
+
+    def run(
+        self,
+        x: Tensor,
+        angles: tuple[Tensor, Tensor],
+        own: KvCache | None,
+        spans: Callable[[], Sequence[KeySpan]],
+        *,
+        start: int,
+    ) -> Tensor:
+        """Return the residual stream [T, D] after the layer, writing its rows from `start` on.
+
+        `spans` is asked once the cache has room for the rows.
+        """
+        if self._row is None or len(x) > 1:
+            return self.finish(x, self.project(x, angles, own, start=start), spans())
+        if own is None:
+            return self._row(x, *angles, None, 0, spans())
+        out = own.room(start, start + 1)
+        return self._row(x, *angles, out, start - own.base, spans())
 
     def project(
         self, x: Tensor, angles: tuple[Tensor, Tensor], own: KvCache | None, *, start: int

@@ -40,6 +40,58 @@ class Product(NamedTuple):
         return (self.codes * self.channel_scale).mul_(self.row_scale.unsqueeze(-1))
 
 
+class Weight(NamedTuple):
+    """A matrix in its stored form."""
+
+    codes: Tensor
+    """[N, K] int8 (or float32 holding codes or, without a scale, values)."""
+    scale: Tensor | None
+    """[N] float32, or None."""
+
+
+class LayerWeights(NamedTuple):
+    """What one Llama layer computes with."""
+
+    attention_norm: Tensor
+    """[D]."""
+    qkv: Weight
+    """[(Hq + 2H) * d, D]: queries, keys, values."""
+    output: Weight
+    """[D, Hq * d]."""
+    ffn_norm: Tensor
+    """[D]."""
+    gate_up: Weight
+    """[2F, D]: gate, then up."""
+    down: Weight
+    """[D, F]."""
+    n_q: int
+    """Hq."""
+    head_dim: int
+    """d."""
+    eps: float
+    scale: float
+    """Of attention's scores."""
+
+
+class RowLayer(Protocol):
+    """A whole layer for one row."""
+
+    def __call__(
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        out: Rows | None,
+        first: int,
+        spans: Sequence[KeySpan],
+    ) -> Tensor:
+        """Return the residual stream [1, D] after the layer.
+
+        The row's own keys and values are written first, to row `first` of `out`; see `split_heads`.
+        """
+        ...
+
+
 class KernelSet(Protocol):
     """The operations of a layer. Arguments are contiguous and, `out` aside, never written.
 
@@ -91,6 +143,13 @@ class KernelSet(Protocol):
 
     def attend(self, q: Rows, spans: Sequence[KeySpan], *, scale: float) -> Tensor:
         """Return softmax(q K^T * scale) V over all spans, [T, Hq * d] float32."""
+        ...
+
+    def row_layer(self, weights: LayerWeights) -> RowLayer | None:
+        """Return the layer for one row in one piece, or None where the set has none.
+
+        Its bits are those of the operations above with exact products between them.
+        """
         ...
 
 
@@ -147,6 +206,7 @@ class ReferenceKernels:
             rows = Rows(kv, None)
             if out.scale is not None:
                 rows = quantize_rows(kv, scale_dtype=torch.float16)
+                assert rows.scale is not None
                 out.scale[:, :, first : first + n_rows] = rows.scale
             out.codes[:, :, first : first + n_rows] = rows.codes
         return self.quantize(rotated[:n_q])
@@ -154,3 +214,7 @@ class ReferenceKernels:
     def attend(self, q: Rows, spans: Sequence[KeySpan], *, scale: float) -> Tensor:
         """Materialise all scores."""
         return attend(q, spans, scale=scale, impl=self._impl)
+
+    def row_layer(self, weights: LayerWeights) -> RowLayer | None:
+        """Have none: one row goes through the operations."""
+        return None

@@ -4,6 +4,7 @@ They are compiled into a folder of the run, so that the build is tested too.
 """
 
 import pytest
+
 from ced_kernels.native.build import NativeUnavailable
 from ced_kernels.native.library import load_native
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from ced_kernels.attention import KeySpan, attend
 from ced_kernels.int8_product import choose_impl
 from ced_kernels.rows import Rows, quantize_rows

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from ced_kernels.int8_product import choose_impl, int8_product, is_exact
 
 IMPLS = [choose_impl(), "int8_fp32"]

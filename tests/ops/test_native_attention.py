@@ -6,6 +6,7 @@ exponentials and sums are not, so outputs agree within 5e-6 of the largest value
 
 import pytest
 import torch
+
 from ced_kernels.attention import KeySpan
 from ced_kernels.kernel_set import ReferenceKernels
 from ced_kernels.native.build import NativeUnavailable

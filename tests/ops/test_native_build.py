@@ -1,4 +1,4 @@
-"""Building the native library: once, by several at a time, and with one clear line when it fails."""
+"""Building the native library: once, several at a time, and one clear line when it fails."""
 
 import ctypes
 import os
@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import ced_kernels
 import pytest
 import torch
+
+import ced_kernels
 from ced_kernels.native import build as building
 from ced_kernels.native.build import NativeUnavailable, build
 from ced_kernels.native.library import NativeKernels, load_native

@@ -8,12 +8,13 @@ digits.
 import numpy as np
 import pytest
 import torch
-from ced_kernels.kernel_set import Product, ReferenceKernels
-from ced_kernels.rope import rope_table
-from ced_kernels.rows import Rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
+from ced_kernels.kernel_set import Product, ReferenceKernels
+from ced_kernels.rope import rope_table
+from ced_kernels.rows import Rows
 
 REFERENCE = ReferenceKernels("int_mm")
 SHAPES = [(1, 576), (128, 576), (63, 100), (3, 17), (128, 1536), (17, 1)]

@@ -1,6 +1,7 @@
 """rms_norm and rope against their formulas in float64."""
 
 import torch
+
 from ced_kernels.norm import rms_norm
 from ced_kernels.rope import rope_table, rotate
 

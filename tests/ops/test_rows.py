@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from ced_kernels.rows import Rows, quantize_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from ced_kernels.rows import Rows, quantize_rows
 
 
 @pytest.mark.parametrize("scale_dtype", [torch.float16, torch.float32])

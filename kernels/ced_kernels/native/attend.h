@@ -7,20 +7,12 @@
 #ifndef CED_ATTEND_H
 #define CED_ATTEND_H
 
+#include "kernels.h"
 #include "vec.h"
 
 #define STEP 64       /* keys of one score step: 4 packed vectors */
 #define MAX_DIM 128   /* largest head dimension */
 #define MAX_VECTORS (MAX_DIM / 16)
-
-/* A run of key rows, as written by span_words in attention.py. Query t sees keys from[t] .. to[t] - 1,
- * all n where from is null. Strides are from head to head, in rows. */
-typedef struct {
-    const int8_t *k, *v;
-    const uint16_t *k_scale, *v_scale;
-    int64_t stride, n;
-    const int32_t *from, *to;
-} span_t;
 
 /* sum += keys (unsigned bytes) times query (signed bytes), four products a lane. As assembly because
  * GCC 12 copies the accumulator of the intrinsic in every round of a loop. */

@@ -3,6 +3,7 @@
  * Letters: T rows, Hq query heads, H key heads, D head dimension, C rows of cache capacity. A row of
  * the product is [Hq queries | H keys | H values], each D channels; Hq may be 0.
  */
+#include "kernels.h"
 #include "vec.h"
 
 /* Half-split rotation: channel i turns with channel i + D/2 (Su et al. 2021, section 3.4.2). */

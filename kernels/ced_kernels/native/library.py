@@ -15,30 +15,20 @@ import torch
 from torch import Tensor
 
 from ced_kernels.attention import KeySpan
-from ced_kernels.kernel_set import Product
+from ced_kernels.kernel_set import LayerWeights, Product
 from ced_kernels.native.build import NativeUnavailable, build
+from ced_kernels.native.calls import (
+    Scratch,
+    address,
+    declare,
+    key_threads,
+    row_threads,
+    span_words,
+)
+from ced_kernels.native.layer_row import NativeRowLayer
 from ced_kernels.rows import Rows
 
 MAX_HEAD_DIM = 128
-
-_PARALLEL_ROWS = 16
-"""Fewer rows than this are one thread's work: waking another costs more."""
-_PARALLEL_KEYS = 1024
-"""The same for the keys that one query row reads."""
-
-_P, _I, _F, _T = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
-_SIGNATURES: dict[str, list[type]] = {
-    "ced_quantize": [_P, _I, _I, _P, _P, _T],
-    "ced_norm_rows": [_P, _P, _F, _I, _I, _P, _P, _T],
-    "ced_dequantize": [_P, _P, _P, _P, _I, _I, _P, _T],
-    "ced_add_norm_rows": [_P, _P, _P, _P, _P, _F, _I, _I, _P, _P, _P, _T],
-    "ced_gate_rows": [_P, _P, _P, _I, _I, _P, _P, _T],
-    "ced_split_heads": [_P, _P, _P, _P, _P, _I, _I, _I, _I, _P, _P, _P, _P, _I, _I, _T],
-    "ced_attend_tile": [_P, _P, _P, _I, _I, _I, _I, _I, _F, _P, _P, _T],
-    "ced_attend_row": [_P, _P, _P, _I, _I, _I, _I, _F, _P, _P, _T],
-    "ced_attend_tile_scratch": [_P, _I, _I, _I, _T],
-    "ced_attend_row_scratch": [_P, _I, _I],
-}
 
 
 def load_native(cache_dir: Path, *, head_dim: int) -> NativeKernels:
@@ -71,19 +61,16 @@ class NativeKernels:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         """Take the loaded library."""
+        declare(library)
         self._library = library
-        for name, arguments in _SIGNATURES.items():
-            function = getattr(library, name)
-            function.argtypes = arguments
-            function.restype = _I if name.endswith("_scratch") else None
-        self._scratch = torch.empty(0, dtype=torch.uint8)
+        self._scratch = Scratch()
 
     def quantize(self, x: Tensor) -> Rows:
         """Take codes and scale of each row."""
         n_rows, width = x.shape
         rows = _empty_rows(n_rows, width)
         self._library.ced_quantize(
-            _at(x), n_rows, width, _at(rows[0]), _at(rows[1]), _threads(n_rows)
+            address(x), n_rows, width, address(rows[0]), address(rows[1]), row_threads(n_rows)
         )
         return Rows(*rows)
 
@@ -92,7 +79,14 @@ class NativeKernels:
         n_rows, width = x.shape
         rows = _empty_rows(n_rows, width)
         self._library.ced_norm_rows(
-            _at(x), _at(weight), eps, n_rows, width, _at(rows[0]), _at(rows[1]), _threads(n_rows)
+            address(x),
+            address(weight),
+            eps,
+            n_rows,
+            width,
+            address(rows[0]),
+            address(rows[1]),
+            row_threads(n_rows),
         )
         return Rows(*rows)
 
@@ -108,8 +102,8 @@ class NativeKernels:
         n_rows, width = product.codes.shape
         out = torch.empty(n_rows, width)
         self._library.ced_dequantize(
-            None if x is None else _at(x), *_addresses(product), n_rows, width, _at(out),
-            _threads(n_rows),
+            None if x is None else address(x), *_addresses(product), n_rows, width, address(out),
+            row_threads(n_rows),
         )  # fmt: skip
         return out
 
@@ -120,8 +114,8 @@ class NativeKernels:
         n_rows, width = x.shape
         out, rows = torch.empty(n_rows, width), _empty_rows(n_rows, width)
         self._library.ced_add_norm_rows(
-            _at(x), *_addresses(product), _at(weight), eps, n_rows, width, _at(out), _at(rows[0]),
-            _at(rows[1]), _threads(n_rows),
+            address(x), *_addresses(product), address(weight), eps, n_rows, width, address(out), address(rows[0]),
+            address(rows[1]), row_threads(n_rows),
         )  # fmt: skip
         return out, Rows(*rows)
 
@@ -130,7 +124,12 @@ class NativeKernels:
         n_rows, width = product.codes.shape[0], product.codes.shape[1] // 2
         rows = _empty_rows(n_rows, width)
         self._library.ced_gate_rows(
-            *_addresses(product), n_rows, width, _at(rows[0]), _at(rows[1]), _threads(n_rows)
+            *_addresses(product),
+            n_rows,
+            width,
+            address(rows[0]),
+            address(rows[1]),
+            row_threads(n_rows),
         )
         return Rows(*rows)
 
@@ -144,11 +143,11 @@ class NativeKernels:
         scale = torch.empty(n_q, n_rows)
         keys, key_scale, capacity = None, None, 0
         if out is not None and out.scale is not None:
-            keys, key_scale, capacity = _at(out.codes), _at(out.scale), out.codes.shape[2]
+            keys, key_scale, capacity = address(out.codes), address(out.scale), out.codes.shape[2]
             assert first + n_rows <= capacity
         self._library.ced_split_heads(
-            *_addresses(product), _at(cos), _at(sin), n_rows, n_q, n_kv, head_dim, _at(codes),
-            _at(scale), keys, key_scale, capacity, first, _threads(n_rows),
+            *_addresses(product), address(cos), address(sin), n_rows, n_q, n_kv, head_dim, address(codes),
+            address(scale), keys, key_scale, capacity, first, row_threads(n_rows),
         )  # fmt: skip
         return Rows(codes, scale)
 
@@ -156,46 +155,31 @@ class NativeKernels:
         """Score, exponentiate and weigh in blocks; one query row is cut along its keys instead."""
         n_heads, n_queries, head_dim = q.codes.shape
         n_kv = spans[0].rows.codes.shape[1]
-        words, library = _span_words(spans), self._library
+        words, library = span_words(spans), self._library
         assert q.scale is not None
         out = torch.empty(n_queries, n_heads * head_dim)
         group = n_heads // n_kv
         if n_queries == 1:
-            n_keys = sum(span.stop - span.start for span in spans)
-            threads = torch.get_num_threads() if n_keys >= _PARALLEL_KEYS else 1
             size = library.ced_attend_row_scratch(words, len(spans), n_heads)
             library.ced_attend_row(
-                _at(q.codes), _at(q.scale), words, len(spans), n_kv, group, head_dim, scale,
-                _at(out), self._memory(size), threads,
+                address(q.codes), address(q.scale), words, len(spans), n_kv, group, head_dim, scale,
+                address(out), self._scratch.at(size), key_threads(spans),
             )  # fmt: skip
             return out
         threads = torch.get_num_threads()
         size = library.ced_attend_tile_scratch(words, len(spans), n_kv, head_dim, threads)
         library.ced_attend_tile(
-            _at(q.codes), _at(q.scale), words, len(spans), n_kv, group, n_queries, head_dim, scale,
-            _at(out), self._memory(size), threads,
+            address(q.codes), address(q.scale), words, len(spans), n_kv, group, n_queries, head_dim,
+            scale, address(out), self._scratch.at(size), threads,
         )  # fmt: skip
         return out
 
-    def _memory(self, size: int) -> int:
-        if len(self._scratch) < size:
-            self._scratch = torch.empty(size + size // 4, dtype=torch.uint8)
-        return self._scratch.data_ptr()
-
-
-def _span_words(spans: Sequence[KeySpan]) -> ctypes.Array[ctypes.c_int64]:
-    """Return the spans as the C struct `span_t`: eight words each."""
-    words: list[int] = []
-    for (codes, scale), start, stop, seen_from, seen_to in spans:
-        assert scale is not None
-        _, n_kv, capacity, head_dim = codes.shape
-        key, key_scale = _at(codes) + start * head_dim, _at(scale) + start * 2
-        words += (
-            key, key + n_kv * capacity * head_dim, key_scale, key_scale + n_kv * capacity * 2,
-            capacity, stop - start, 0 if seen_from is None else _at(seen_from),
-            0 if seen_to is None else _at(seen_to),
-        )  # fmt: skip
-    return (ctypes.c_int64 * len(words))(*words)
+    def row_layer(self, weights: LayerWeights) -> NativeRowLayer | None:
+        """Run one row through a layer of int8 weights in one call."""
+        matrices = (weights.qkv, weights.output, weights.gate_up, weights.down)
+        if any(matrix.codes.dtype is not torch.int8 for matrix in matrices):
+            return None
+        return NativeRowLayer(self._library, weights, self._scratch)
 
 
 def _empty_rows(n_rows: int, width: int) -> tuple[Tensor, Tensor]:
@@ -205,13 +189,4 @@ def _empty_rows(n_rows: int, width: int) -> tuple[Tensor, Tensor]:
 def _addresses(product: Product) -> tuple[int, int, int]:
     assert product.channel_scale is not None
     assert product.row_scale is not None
-    return _at(product.codes), _at(product.channel_scale), _at(product.row_scale)
-
-
-def _at(tensor: Tensor) -> int:
-    assert tensor.is_contiguous()
-    return tensor.data_ptr()
-
-
-def _threads(n_rows: int) -> int:
-    return torch.get_num_threads() if n_rows >= _PARALLEL_ROWS else 1
+    return address(product.codes), address(product.channel_scale), address(product.row_scale)

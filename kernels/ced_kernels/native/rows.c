@@ -4,6 +4,7 @@
  * in fixed runs; each is worked on by one thread from start to end, so bits do not depend on T or
  * on the number of threads. `threads` 1 starts no parallel region.
  */
+#include "kernels.h"
 #include "vec.h"
 
 /* y = x * (1 / sqrt(mean(x^2) + eps)) * weight. */
