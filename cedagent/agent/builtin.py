@@ -15,8 +15,7 @@ import zoneinfo
 from collections.abc import Iterator
 from pathlib import Path
 
-from cedagent.agent.arithmetic import ArithmeticProblem
-from cedagent.agent.calculator import evaluate
+from cedagent.agent.calculator import ArithmeticProblem, evaluate
 from cedagent.agent.tools import Context, Tool, ToolError, tool
 
 _MAX_ENTRIES = 200

@@ -8,11 +8,11 @@ separates the arguments of functions that take several.
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Callable
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -38,13 +38,6 @@ _SPELLINGS = (
     (r"\bdegrees?\b|\bdeg\b", "°"),
     (r"[$€£]|[\s=?]+$", ""),
 )
-_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "/": operator.truediv,
-    "//": lambda a, b: floor(a / b),
-    "%": operator.mod,
-    "mod": operator.mod,
-}
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?![\d,_])(?:\.\d+)?|\d[\d_]*(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?"
 
 
@@ -59,14 +52,18 @@ def evaluate(formula: str) -> str:
     # Loaded here: whoever calculates nothing does not wait for it. The context is this call's own.
     ctx = import_module("mpmath").MPContext()
     ctx.dps = 50
+    reader = _Reader(ctx, text)
     try:
-        return _shown(ctx, _Reader(ctx, text).read())
+        value = reader.sum()
     except ZeroDivisionError:
         raise ArithmeticProblem("division by zero") from None
+    if reader.tokens[0]:
+        raise reader.unexpected()
+    return _shown(ctx, value)
 
 
 class _Reader:
-    """Reads a formula from left to right, one precedence level per method."""
+    """Reads a formula from left to right, one precedence level per method from `sum` to `atom`."""
 
     def __init__(self, ctx: Any, text: str) -> None:
         self.ctx = ctx
@@ -75,13 +72,8 @@ class _Reader:
         self.commas_separate = False
         # Whether the value that a method returned last was written as a percentage.
         self.is_percent = False
-        self.functions = functions(ctx, self.power)
+        self.functions = functions(ctx, self.power, partial(self.result, "mod"))
         self.constants = {"pi": +ctx.pi, "π": +ctx.pi, "tau": 2 * ctx.pi, "e": +ctx.e}
-
-    def read(self) -> Any:
-        value = self.sum()
-        require(not self.tokens[0], self.unexpected())
-        return value
 
     def sum(self) -> Any:
         value = self.product()
@@ -140,13 +132,10 @@ class _Reader:
                 several = self.functions[name][0].stop > 2
                 return self.call(name, self.inside(commas_separate=several))
             return self.call(name, [self.deeper(self.raised)])
-        name = self.tokens[0]
-        require(
-            not name[:1].isalpha() or name in ("of", "mod"),
-            f"unknown name {name!r}; known: "
-            + ", ".join([*self.constants, *sorted(self.functions)]),
-        )
-        raise ArithmeticProblem(self.unexpected())
+        if not self.tokens[0][:1].isalpha() or self.tokens[0] == "of":
+            raise self.unexpected()
+        names = ", ".join([*self.constants, *sorted(self.functions)])
+        raise ArithmeticProblem(f"unknown name {self.tokens[0]!r}; known: {names}")
 
     def number(self) -> Any:
         text = self.tokens.pop(0)
@@ -158,13 +147,14 @@ class _Reader:
         return self.settled(Fraction(mantissa) * Fraction(10) ** int(exponent or 0))
 
     def inside(self, *, commas_separate: bool) -> list[Any]:
-        """Return the values before the closing parenthesis, which may be missing at the end."""
+        """Return the values up to the closing parenthesis."""
         outer, self.commas_separate = self.commas_separate, commas_separate
         values = [self.deeper(self.sum)]
         while commas_separate and self.taken(","):
             values.append(self.deeper(self.sum))
-        require(self.tokens[0] in (")", ""), self.unexpected())
-        self.taken(")")
+        # A missing parenthesis at the very end is forgiven.
+        if not self.taken(")") and self.tokens[0]:
+            raise self.unexpected()
         self.commas_separate = outer
         return values
 
@@ -179,10 +169,11 @@ class _Reader:
         self.depth -= 1
         return value
 
-    def unexpected(self) -> str:
+    def unexpected(self) -> ArithmeticProblem:
+        if not self.tokens[0]:
+            return ArithmeticProblem("the formula ends too early; a number is missing")
         hint = "; write 1.5 or 1,500" if self.tokens[0] == "," else ""
-        is_end = not self.tokens[0]
-        return "the formula ends too early" if is_end else f"unexpected {self.tokens[0]!r}{hint}"
+        return ArithmeticProblem(f"unexpected {self.tokens[0]!r}{hint}")
 
     def call(self, name: str, arguments: list[Any]) -> Any:
         counts, function = self.functions[name]
@@ -193,9 +184,15 @@ class _Reader:
 
     def result(self, sign: str, a: Any, b: Any) -> Any:
         a, b = self.alike([a, b])
-        value = _OPERATIONS.get(sign, operator.mul)(a, b)
+        if sign == "/":
+            return self.settled(a / b)
+        if sign == "//":
+            return self.settled(floor(self.settled(a / b)))
+        if sign not in ("+", "%", "mod"):
+            return self.settled(a * b)
+        value = a + b if sign == "+" else a - b * floor(self.settled(a / b))
         # What rounding leaves of a zero.
-        is_rest = sign == "+" and isinstance(a, self.ctx.mpf) and abs(value) * 10**40 < abs(a)
+        is_rest = isinstance(value, self.ctx.mpf) and abs(value) * 10**40 < abs(a)
         return self.settled(0 if is_rest else value)
 
     def power(self, a: Any, b: Any) -> Any:
@@ -204,8 +201,8 @@ class _Reader:
             if (bits - 1) * abs(b.numerator) <= _MAX_BITS:
                 return a**b.numerator
         if not a:
-            return 0 if b > 0 else 1 / Fraction(0)
-        a, b = self.alike([self.ctx.one, a, b])[1:]
+            return 0 if b > 0 else 1 / a
+        a, b = self.ctx.convert(a), self.ctx.convert(b)
         require(abs(b * self.ctx.ln(abs(a))) < 2_400, TOO_LONG)
         return self.ctx.power(a, b)
 
@@ -221,9 +218,8 @@ class _Reader:
             if max(value.numerator.bit_length(), value.denominator.bit_length()) <= _MAX_BITS:
                 return value
             value = self.ctx.convert(value)
-        require(
-            isinstance(value, self.ctx.mpf) and self.ctx.isfinite(value), "the result is not real"
-        )
+        is_real = isinstance(value, self.ctx.mpf) and self.ctx.isfinite(value)
+        require(is_real, "the result is not real")
         require(not value or abs(self.ctx.mag(value)) <= _MAX_BITS, TOO_LONG)
         near = int(self.ctx.nint(value))
         # Reals are good to forty digits: 2.00...01 is what rounding made of a 2.

@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+Function = Callable[..., Any]
 TOO_LONG = "the result has more than 1,000 digits"
 
 
@@ -31,7 +32,7 @@ def floor(a: Any) -> int:
     return math.floor(a) if isinstance(a, Fraction) else int(a.context.floor(a))
 
 
-def functions(ctx: Any, power: Callable[..., Any]) -> dict[str, tuple[range, Callable[..., Any]]]:
+def functions(ctx: Any, power: Function, mod: Function) -> dict[str, tuple[range, Function]]:
     """Return for every name how many arguments it takes, and the function."""
 
     def whole(a: Any) -> int:
@@ -53,7 +54,7 @@ def functions(ctx: Any, power: Callable[..., Any]) -> dict[str, tuple[range, Cal
         require(base > 0 and base != 1, "log: expected a base above 0 other than 1")
         return ctx.log(a, base)
 
-    def angle(function: Callable[..., Any], a: Any) -> Any:
+    def angle(function: Function, a: Any) -> Any:
         require(abs(a) <= 10**12, "an angle beyond 10^12 is too large to be exact")
         value = function(a)
         require(abs(value) < 1e30, "the tangent is not defined there")
@@ -61,12 +62,11 @@ def functions(ctx: Any, power: Callable[..., Any]) -> dict[str, tuple[range, Cal
         return 0 if abs(value) < 1e-30 < abs(a) else value
 
     one, several = range(1, 2), range(1, 51)
-    rows: dict[str, tuple[range, Callable[..., Any]]] = {
+    rows: dict[str, tuple[range, Function]] = {
         "cbrt": (one, lambda a: ctx.cbrt(abs(a)) * (1 if a > 0 else -1)),
         "exp": (one, lambda a: power(ctx.e, a)),
         "log": (range(1, 3), log),
         "log2": (one, lambda a: log(a, 2)),
-        "log10": (one, log),
         "floor": (one, floor),
         "ceil": (one, lambda a: -floor(-a)),
         "round": (range(1, 3), rounded),
@@ -77,10 +77,12 @@ def functions(ctx: Any, power: Callable[..., Any]) -> dict[str, tuple[range, Cal
         "sum": (several, lambda *a: sum(a)),
         "avg": (several, lambda *a: sum(a) / len(a)),
         "mean": (several, lambda *a: sum(a) / len(a)),
-        "mod": (range(2, 3), lambda a, b: a % b),
+        "mod": (range(2, 3), mod),
         "pow": (range(2, 3), power),
         "gcd": (range(2, 51), lambda *a: math.gcd(*map(whole, a))),
         "lcm": (range(2, 51), lambda *a: math.lcm(*map(whole, a))),
     }
-    rows |= {name: (one, getattr(ctx, name)) for name in ("sqrt", "ln", "asin", "acos", "atan")}
+    rows |= {
+        name: (one, getattr(ctx, name)) for name in ("sqrt", "ln", "log10", "asin", "acos", "atan")
+    }
     return rows | {n: (one, partial(angle, getattr(ctx, n))) for n in ("sin", "cos", "tan")}

@@ -67,7 +67,7 @@ def write_tiny(
         values = torch.randn(shape, generator=generator)
         tensors[name] = 1 + 0.1 * values if len(shape) == 1 else values * 1.4 * shape[1] ** -0.5
     dst.mkdir(parents=True, exist_ok=True)
-    write_model(dst, config, tensors, int8=int8)
+    write_model(dst, config, tensors, int8=tensors if int8 else None)
     tokenizer.save(str(dst / "tokenizer.json"))
     origin = {"made_by": "cedagent model tiny", "seed": seed}
     (dst / "origin.json").write_text(json.dumps(origin) + "\n", encoding="utf-8")

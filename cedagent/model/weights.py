@@ -133,25 +133,34 @@ class Checkpoint:
 
 
 def write_model(
-    dst: Path, config: ModelConfig, tensors: Mapping[str, Tensor], *, int8: bool
+    dst: Path,
+    config: ModelConfig,
+    tensors: Mapping[str, Tensor],
+    *,
+    int8: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write config.json and the weights into the existing directory `dst`.
 
     `tensors` are float32 under the names of `tensor_shapes(config)`, no more and no fewer; raises
-    WeightsError otherwise. `int8` adds model-int8.safetensors; config.json's weights_dtype says so.
+    WeightsError otherwise. `int8` are tensors to quantise into model-int8.safetensors: the same, or
+    others of the same function that quantise better; config.json's weights_dtype says that they
+    are there.
     """
+    _save(_checked(config, tensors), dst / _FILES["float32"])
+    if int8 is not None:
+        _save(dict(_int8_tensors(_checked(config, int8))), dst / _FILES["int8"])
+    values = config.as_json() | {"weights_dtype": "float32" if int8 is None else "int8"}
+    (dst / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+
+def _checked(config: ModelConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     shapes = tensor_shapes(config)
     for name in shapes.keys() | tensors.keys():
         got = list(tensors[name].shape) if name in tensors else "nothing"
         if name not in shapes or got != list(shapes[name]):
             expected = list(shapes[name]) if name in shapes else "no such tensor"
             raise WeightsError(f"tensor {name}: expected {expected}, got {got}")
-    float32 = {name: tensor.float().contiguous() for name, tensor in tensors.items()}
-    _save(float32, dst / _FILES["float32"])
-    if int8:
-        _save(dict(_int8_tensors(float32)), dst / _FILES["int8"])
-    values = config.as_json() | {"weights_dtype": "int8" if int8 else "float32"}
-    (dst / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    return {name: tensor.float().contiguous() for name, tensor in tensors.items()}
 
 
 def _save(tensors: dict[str, Tensor], path: Path) -> None:

@@ -28,6 +28,7 @@ from cedagent.model.weights import write_model
 from cedagent.upcycle.calibration import calibration_digest, calibration_documents
 from cedagent.upcycle.parent import layer_rows
 from cedagent.upcycle.regression import RIDGE, fit_towards
+from cedagent.upcycle.smooth import SHARE, larger, smoothed
 from cedagent.upcycle.source import Parent, Progress, read_parent, silent
 
 
@@ -59,30 +60,33 @@ def convert(
         decoder_window=window,
         replay_windows=replay_windows,
     )
-    tensors = dict(parent.tensors) | global_projections(parent, config, progress=report)
+    tensors, quantised = dict(parent.tensors), None
+    if int8 or config.n_decoder_layers:
+        added, peaks = calibrate(parent, config, progress=report)
+        tensors |= added
+        quantised = smoothed(tensors, config, peaks) if int8 else None
     report("write", 0, 1)
     with _new_directory(target) as folder:
-        write_model(folder, config, tensors, int8=int8)
+        write_model(folder, config, tensors, int8=quantised)
         (folder / "tokenizer.json").write_text(parent.tokenizer_json, encoding="utf-8")
         origin = {**parent.origin, "made_by": "cedagent model convert"}
-        if config.n_decoder_layers:
-            origin["calibration"] = {"sha256": calibration_digest(), "ridge": RIDGE}
+        if int8 or config.n_decoder_layers:
+            origin["calibration"] = {"sha256": calibration_digest(), "ridge": RIDGE, "share": SHARE}
         (folder / "origin.json").write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
     report("write", 1, 1)
     return target
 
 
 @torch.no_grad()
-def global_projections(
+def calibrate(
     parent: Parent, config: ModelConfig, *, progress: Progress = silent
-) -> dict[str, Tensor]:
-    """Return global_norm, global_k and global_v of every decoder layer of `config`.
+) -> tuple[dict[str, Tensor], dict[int, dict[str, Tensor]]]:
+    """Return global_norm, global_k and global_v of every decoder layer of `config`, and each
+    layer's channel peaks for `smoothed`.
 
     Raises ConfigError when the tokenizer has ids that the parent has no embedding for.
     """
     first, n_layers = config.n_encoder_layers, config.num_hidden_layers
-    if first == n_layers:
-        return {}
     documents = calibration_documents(parent.tokenizer(), context=config.max_position_embeddings)
     largest = max(max(ids, default=0) for ids in documents)
     if largest >= config.vocab_size:
@@ -93,28 +97,30 @@ def global_projections(
     made: dict[str, Tensor] = {}
     e_out = torch.empty(0)
     progress("calibrate", 0, n_layers)
-    rows = layer_rows(
-        parent,
-        documents,
-        first_layer=first,
-        advanced=lambda n: progress("calibrate", n, n_layers),
-    )
-    for layer, (x, keys, values) in enumerate(rows, first):
+    peaks: dict[int, dict[str, Tensor]] = {}
+    rows = layer_rows(parent, documents, advanced=lambda n: progress("calibrate", n, n_layers))
+    for layer, (x, keys, values, peaks_of_layer) in enumerate(rows):
+        peaks[layer] = dict(peaks_of_layer)
+        if layer < first:
+            continue
         prefix = f"model.layers.{layer}."
         norm = parent.tensors[prefix + "input_layernorm.weight"]
         own_k = parent.tensors[prefix + "self_attn.k_proj.weight"]
         own_v = parent.tensors[prefix + "self_attn.v_proj.weight"]
         if layer == first:
-            e_out, fitted_k, fitted_v = x, own_k, own_v
+            e_out = x
+        normed = rms_norm(e_out, norm, eps=config.rms_norm_eps)
+        peaks[layer]["global"] = larger(None, normed)
+        if layer == first:
+            fitted_k, fitted_v = own_k, own_v
         else:
-            normed = rms_norm(e_out, norm, eps=config.rms_norm_eps)
             fitted = fit_towards(normed, torch.cat((keys, values), 1), torch.cat((own_k, own_v)))
             fitted_k, fitted_v = fitted[: len(own_k)], fitted[len(own_k) :]
         # Clones: the file format takes no two tensors that share memory.
         made[prefix + "global_norm.weight"] = norm.clone()
         made[prefix + "global_k.weight"] = fitted_k.clone()
         made[prefix + "global_v.weight"] = fitted_v.clone()
-    return made
+    return made, peaks
 
 
 @contextmanager

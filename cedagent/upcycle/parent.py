@@ -7,17 +7,18 @@ nothing of what is fitted. Invariant: what a layer's keys and values are is comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ced_kernels.kernel_set import ReferenceKernels
 from ced_kernels.rope import rotate
 from cedagent.model.cache import KvCache
 from cedagent.model.llama import Arithmetic, LlamaLayer
 from cedagent.model.rope import Rope
 from cedagent.model.weights import Checkpoint
+from cedagent.upcycle.smooth import Peaks
 from cedagent.upcycle.source import Parent
 
 
@@ -37,43 +38,51 @@ class _InMemory(Checkpoint):
         return self._tensors[name], None
 
 
+class LayerRows(NamedTuple):
+    """What one layer of the parent did over all tokens T of all documents."""
+
+    x: Tensor
+    """[T, D], the residual stream before the layer."""
+    keys: Tensor
+    """[T, H * d], before RoPE."""
+    values: Tensor
+    """[T, H * d]."""
+    peaks: Mapping[str, Tensor]
+    """Map -> [K], each channel's largest size before it."""
+
+
 def layer_rows(
     parent: Parent,
     documents: Sequence[Sequence[int]],
     *,
-    first_layer: int,
     advanced: Callable[[int], None],
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield (x, k, v) for each layer from `first_layer` on, over all tokens T of all documents.
+) -> Iterator[LayerRows]:
+    """Yield what each layer did, from the first on.
 
-    x [T, D] is the residual stream before the layer, k and v [T, H * d] the layer's own keys,
-    before RoPE, and values. Every document starts at position 0 and sees only itself. `advanced` is
-    called with the number of layers done.
+    Every document starts at position 0 and sees only itself. `advanced` is called with the number
+    of layers done.
     """
     config = parent.config
     weights = _InMemory(parent)
     rope = Rope(config)
     embedding = parent.tensors["model.embed_tokens.weight"]
     states = [embedding[torch.tensor(ids, dtype=torch.int64)] for ids in documents]
-    arithmetic = Arithmetic("int_mm", ReferenceKernels(None))
-    last_layer = config.num_hidden_layers - 1
-    for number in range(last_layer + 1):
+    for number in range(config.num_hidden_layers):
+        kernels = Peaks()
+        arithmetic = Arithmetic("int_mm", kernels)
         layer = LlamaLayer(weights, config, layer=number, arithmetic=arithmetic)
-        before = torch.cat(states) if number >= first_layer else torch.empty(0)
+        before = torch.cat(states)
         keys, values = [], []
         for i, x in enumerate(states):
             cos, sin = rope.angles(0, len(x))
             cache = KvCache(config, int8=False)
             q = layer.project(x, (cos, sin), cache, start=0)
             k, v = cache.rows(0, len(x)).codes
-            if number >= first_layer:
-                # The rotation by the opposite angle gives the keys back as they were projected.
-                keys.append(rotate(k, cos, -sin).transpose(0, 1).flatten(1))
-                values.append(v.transpose(0, 1).flatten(1))
-            if number < last_layer:
-                seen_to = torch.arange(1, len(x) + 1, dtype=torch.int32)
-                span = cache.span(0, len(x), torch.zeros_like(seen_to), seen_to)
-                states[i] = layer.finish(x, q, [span])
-        if number >= first_layer:
-            yield before, torch.cat(keys), torch.cat(values)
+            # The rotation by the opposite angle gives the keys back as they were projected.
+            keys.append(rotate(k, cos, -sin).transpose(0, 1).flatten(1))
+            values.append(v.transpose(0, 1).flatten(1))
+            seen_to = torch.arange(1, len(x) + 1, dtype=torch.int32)
+            span = cache.span(0, len(x), torch.zeros_like(seen_to), seen_to)
+            states[i] = layer.finish(x, q, [span])
+        yield LayerRows(before, torch.cat(keys), torch.cat(values), kernels.of)
         advanced(number + 1)

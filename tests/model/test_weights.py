@@ -89,10 +89,10 @@ def test_write_model_refuses_tensors_that_do_not_fit(tmp_path, model):
     config = ModelConfig.load(model)
     tensors = load_file(model / "model.safetensors")
     with pytest.raises(WeightsError, match="tensor surplus: expected no such tensor"):
-        write_model(tmp_path, config, tensors | {"surplus": torch.zeros(1)}, int8=False)
+        write_model(tmp_path, config, tensors | {"surplus": torch.zeros(1)})
     del tensors[NAME]
     with pytest.raises(WeightsError, match=r"global_v\.weight: expected .* got nothing"):
-        write_model(tmp_path, config, tensors, int8=False)
+        write_model(tmp_path, config, tensors)
 
 
 def test_int8_weights_are_the_nearest_codes(model):

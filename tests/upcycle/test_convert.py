@@ -14,7 +14,7 @@ from cedagent.errors import CedError, ConfigError, UsageError
 from cedagent.model.tokenizer_build import build_tiny
 from cedagent.upcycle import convert as convert_module
 from cedagent.upcycle.calibration import calibration_documents
-from cedagent.upcycle.convert import convert, global_projections
+from cedagent.upcycle.convert import calibrate, convert
 from cedagent.upcycle.parent import layer_rows
 from cedagent.upcycle.source import read_parent
 
@@ -101,8 +101,8 @@ def test_regression_beats_copying_on_text_it_has_not_seen(source, converted):
     parent, made = read_parent(source), load_file(converted / "model.safetensors")
     text = "A letter came on Monday; it asked for 3 copies of page 27, signed and dated. " * 6
     documents = [TOKENIZER.encode(text).ids[:300]]
-    rows = list(layer_rows(parent, documents, first_layer=2, advanced=lambda n: None))
-    e_out = rows[0][0].double()
+    rows = list(layer_rows(parent, documents, advanced=lambda n: None))
+    e_out = rows[2].x.double()
     for layer in (2, 3, 4):
         prefix = f"model.layers.{layer}."
         norm = parent.tensors[prefix + "input_layernorm.weight"].double()
@@ -110,7 +110,7 @@ def test_regression_beats_copying_on_text_it_has_not_seen(source, converted):
         for ours, own, target in (("global_k", "k_proj", 1), ("global_v", "v_proj", 2)):
             fitted = x @ made[f"{prefix}{ours}.weight"].double().T
             copied = x @ parent.tensors[f"{prefix}self_attn.{own}.weight"].double().T
-            wanted = rows[layer - 2][target].double()
+            wanted = rows[layer][target].double()
             error, error_copied = ((y - wanted).square().mean() for y in (fitted, copied))
             if layer == 2:
                 assert error < 1e-8
@@ -121,8 +121,8 @@ def test_regression_beats_copying_on_text_it_has_not_seen(source, converted):
 def test_keys_are_taken_before_their_rotation(source):
     parent = read_parent(source)
     ids = list(range(5, 105))
-    rows = layer_rows(parent, [ids, ids[:7]], first_layer=0, advanced=lambda n: None)
-    x, keys, values = next(rows)
+    rows = layer_rows(parent, [ids, ids[:7]], advanced=lambda n: None)
+    x, keys, values, _ = next(rows)
     assert torch.equal(x[:100], parent.tensors["model.embed_tokens.weight"][5:105])
     x = x.double()
     norm = parent.tensors["model.layers.0.input_layernorm.weight"].double()
@@ -218,6 +218,21 @@ def test_a_folder_that_cannot_be_made_is_one_line(source, tmp_path):
         convert(source, tmp_path / "file" / "x", n_encoder_layers=5, window=8)
 
 
-def test_the_baseline_needs_no_calibration(source):
+def test_the_baseline_has_no_global_projections(source):
     parent = read_parent(source)
-    assert global_projections(parent, parent.config) == {}
+    added, peaks = calibrate(parent, parent.config)
+    assert added == {}
+    assert sorted(peaks) == [0, 1, 2, 3, 4]
+
+
+def test_a_float32_baseline_needs_no_calibration(source, tmp_path):
+    steps = []
+    convert(
+        source,
+        tmp_path / "x",
+        n_encoder_layers=5,
+        window=8,
+        int8=False,
+        progress=lambda *s: steps.append(s),
+    )
+    assert {step[0] for step in steps} == {"read", "write"}

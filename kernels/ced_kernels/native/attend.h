@@ -145,18 +145,33 @@ INLINE void score_step(const int rows, const int masked, const int8_t *q, const 
     }
 }
 
-/* Scores [n] of one row, in place, as exp(score - most) * v_scale; returns the lane sums of the
- * exponentials. n is a multiple of 16. A score of -inf gives 0 whatever its scale holds. */
-INLINE __m512 exponentials(float *scores, const float *v_scale, int64_t n, float most)
+/* The number whose power of two a score's weight is: (score - most) log2 e. The rounding of most
+ * log2 e is common to all weights of a row and goes out with their sum. */
+INLINE __m512 exponent(__m512 score, float most)
+{
+    /* A row that sees nothing has most -inf; its exponents are then -inf too. */
+    float top = most == -INFINITY ? 0 : most * LOG2E;
+    return _mm512_fmsub_ps(score, _mm512_set1_ps(LOG2E), _mm512_set1_ps(top));
+}
+
+/* Weights of exponents, with 0 for what float32 holds no more (hence for -inf); `kept` says where
+ * they are not 0. NaN stays NaN. */
+INLINE __m512 weights(__m512 exponent, __mmask16 *kept)
+{
+    *kept = _mm512_cmp_ps_mask(exponent, _mm512_set1_ps(-126), _CMP_NLT_UQ);
+    return _mm512_maskz_mov_ps(*kept, exp2_16(exponent));
+}
+
+/* Scores [n] of one row become, in place, weights times v_scale; returns the lane sums of the
+ * weights. n is a multiple of 16. A score of -inf gives 0 whatever its scale holds. */
+INLINE __m512 weigh_scores(float *scores, const float *v_scale, int64_t n, float most)
 {
     __m512 sums = _mm512_setzero_ps();
-    const __m512 top = _mm512_set1_ps(most);
     for (int64_t j = 0; j < n; j += 16) {
-        __m512 s = _mm512_loadu_ps(scores + j);
-        __mmask16 seen = _mm512_cmp_ps_mask(s, _mm512_set1_ps(-INFINITY), _CMP_NEQ_UQ);
-        __m512 p = exp16_negative(_mm512_sub_ps(s, top));
-        sums = _mm512_mask_add_ps(sums, seen, sums, p);
-        _mm512_storeu_ps(scores + j, _mm512_maskz_mul_ps(seen, p, _mm512_loadu_ps(v_scale + j)));
+        __mmask16 kept;
+        __m512 weight = weights(exponent(_mm512_loadu_ps(scores + j), most), &kept);
+        sums = _mm512_add_ps(sums, weight);
+        _mm512_storeu_ps(scores + j, _mm512_maskz_mul_ps(kept, weight, _mm512_loadu_ps(v_scale + j)));
     }
     return sums;
 }

@@ -116,7 +116,7 @@ static void attend_unit(const int8_t *q, const float *q_scale, const span_t *spa
     }
     for (int r = 0; r < (rows + 2) / 3 * 3; r++) {
         float top = _mm512_reduce_max_ps(_mm512_loadu_ps(most + 16 * r));
-        float total = sum16(exponentials(scores + r * UNIT, v_scale, padded, top));
+        float total = sum16(weigh_scores(scores + r * UNIT, v_scale, padded, top));
         if (r < rows) {
             part[r * step] = top;
             part[r * step + 1] = total;
@@ -138,7 +138,8 @@ static void join(const float *parts, int64_t units, int64_t dim, float *out)
         const float *part = parts + u * PART;
         if (part[0] == -INFINITY && part[1] == 0)
             continue;
-        float weight = _mm512_cvtss_f32(exp16_negative(_mm512_set1_ps(part[0] - top)));
+        __mmask16 kept;
+        float weight = _mm512_cvtss_f32(weights(exponent(_mm512_set1_ps(part[0]), top), &kept));
         total += part[1] * weight;
         for (int64_t d = 0; d < dim; d++)
             sums[d] += part[2 + d] * weight;

@@ -164,7 +164,7 @@ static void attend_block(const int8_t *q, const float *q_scale, const span_t *sp
     float total[BLOCK];
     for (int64_t r = 0; r < BLOCK; r++) {
         float top = _mm512_reduce_max_ps(_mm512_loadu_ps(most + 16 * r));
-        total[r] = sum16(exponentials(s->scores + r * s->stride, s->v_scale + head * s->n, s->n, top));
+        total[r] = sum16(weigh_scores(s->scores + r * s->stride, s->v_scale + head * s->n, s->n, top));
     }
     offset = 0;
     for (int64_t i = 0; i < n_spans; offset += padded(spans + i), i++)

@@ -114,8 +114,8 @@ class NativeKernels:
         n_rows, width = x.shape
         out, rows = torch.empty(n_rows, width), _empty_rows(n_rows, width)
         self._library.ced_add_norm_rows(
-            address(x), *_addresses(product), address(weight), eps, n_rows, width, address(out), address(rows[0]),
-            address(rows[1]), row_threads(n_rows),
+            address(x), *_addresses(product), address(weight), eps, n_rows, width, address(out),
+            address(rows[0]), address(rows[1]), row_threads(n_rows),
         )  # fmt: skip
         return out, Rows(*rows)
 
@@ -146,8 +146,8 @@ class NativeKernels:
             keys, key_scale, capacity = address(out.codes), address(out.scale), out.codes.shape[2]
             assert first + n_rows <= capacity
         self._library.ced_split_heads(
-            *_addresses(product), address(cos), address(sin), n_rows, n_q, n_kv, head_dim, address(codes),
-            address(scale), keys, key_scale, capacity, first, row_threads(n_rows),
+            *_addresses(product), address(cos), address(sin), n_rows, n_q, n_kv, head_dim,
+            address(codes), address(scale), keys, key_scale, capacity, first, row_threads(n_rows),
         )  # fmt: skip
         return Rows(codes, scale)
 

@@ -79,8 +79,8 @@ void ced_gate_rows(const int32_t *product, const float *channel_scale, const flo
                    int64_t n_rows, int64_t n, int8_t *codes, float *scale, int threads)
 {
     const __m512 one = _mm512_set1_ps(1), zero = _mm512_setzero_ps();
-    /* exp(89) is infinite, so that silu of what is cut off is 0. */
-    const __m512 limit = _mm512_set1_ps(89);
+    /* 2^129 is infinite, so that silu of what is cut off is 0. */
+    const __m512 limit = _mm512_set1_ps(129), minus_log2e = _mm512_set1_ps(-LOG2E);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
     for (int64_t t = 0; t < n_rows; t++) {
         float y[2 * n];
@@ -89,8 +89,9 @@ void ced_gate_rows(const int32_t *product, const float *channel_scale, const flo
             __mmask16 lanes = lanes_below(i, n);
             __m512 gate = _mm512_maskz_loadu_ps(lanes, y + i);
             __m512 up = _mm512_maskz_loadu_ps(lanes, y + n + i);
-            __m512 x = _mm512_max_ps(_mm512_sub_ps(zero, limit), _mm512_min_ps(limit, gate));
-            __m512 silu = _mm512_div_ps(gate, _mm512_add_ps(one, exp16(_mm512_sub_ps(zero, x))));
+            __m512 x = _mm512_mul_ps(gate, minus_log2e);
+            x = _mm512_max_ps(_mm512_sub_ps(zero, limit), _mm512_min_ps(limit, x));
+            __m512 silu = _mm512_div_ps(gate, _mm512_add_ps(one, exp2_16(x)));
             _mm512_mask_storeu_ps(y + i, lanes, _mm512_mul_ps(silu, up));
         }
         scale[t] = quantize_row(y, n, codes + t * n);

@@ -21,28 +21,22 @@ INLINE __mmask16 lanes_below(int64_t i, int64_t n)
     return n - i >= 16 ? 0xFFFF : (__mmask16)((1u << (n - i)) - 1);
 }
 
-/* 2^(x log2 e) for |x| up to 89 (infinite above 88.7): n = round(x log2 e), 2^r by a polynomial of degree 6 on
- * [-0.5, 0.5] (the Taylor terms ln(2)^k / k!, relative error below 2e-7), scaled by 2^n. */
-INLINE __m512 exp16(__m512 x)
+#define LOG2E 1.44269504f
+
+/* 2^x: n = round(x), 2^(x - n) by a polynomial of degree 5 with the least relative error on
+ * [-0.5, 0.5] among those that are 1 at 0 (9.1e-8, in float32 1.6e-7), scaled by 2^n. Infinite from
+ * 128 on; NaN for infinite or NaN x. */
+INLINE __m512 exp2_16(__m512 x)
 {
-    const __m512 log2e = _mm512_set1_ps(1.44269504f);
-    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, log2e), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 r = _mm512_fmsub_ps(x, log2e, n);
-    __m512 y = _mm512_set1_ps(1.54035304e-4f);
-    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.33335581e-3f));
-    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(9.61812911e-3f));
-    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(5.55041087e-2f));
-    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(2.40226507e-1f));
-    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(6.93147181e-1f));
+    __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 r = _mm512_sub_ps(x, n);
+    __m512 y = _mm512_set1_ps(1.326472731e-3f);
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(9.671512991e-3f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(5.550733581e-2f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(2.402224243e-1f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(6.931470037e-1f));
     y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f));
     return _mm512_scalef_ps(y, n);
-}
-
-/* exp(x) for x <= 0, exactly 0 below -87 (masked scores are -inf). NaN stays NaN. */
-INLINE __m512 exp16_negative(__m512 x)
-{
-    __mmask16 kept = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ);
-    return _mm512_maskz_mov_ps(kept, exp16(x));
 }
 
 /* Sum of 16 lanes, lane i with i + 8, then + 4, + 2, + 1. */
@@ -84,7 +78,12 @@ INLINE void row_codes(const float *x, int64_t n, float scale, int8_t *codes)
         __m512 y = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes, x + i), inverse);
         /* The value is the second operand, so that a NaN passes through to code 0. */
         y = _mm512_max_ps(bottom, _mm512_min_ps(top, y));
-        _mm512_mask_cvtepi32_storeu_epi8(codes + i, lanes, _mm512_cvtps_epi32(y));
+        __m128i bytes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(y));
+        /* Masked byte stores are slow on some CPUs; only a tail needs one. */
+        if (lanes == 0xFFFF)
+            _mm_storeu_si128((__m128i *)(codes + i), bytes);
+        else
+            _mm_mask_storeu_epi8(codes + i, lanes, bytes);
     }
 }
 

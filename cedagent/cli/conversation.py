@@ -1,0 +1,229 @@
+"""A chat as the command line holds it: one engine, the session in use, and how it is shown.
+
+It opens, forks and switches sessions and turns a message into events for a renderer; it never
+touches token ids. A stop by Ctrl-C leaves the session as it is and the conversation usable.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from cedagent.cli.approval import Approval
+from cedagent.cli.interrupt import stop_on_interrupt
+from cedagent.cli.render import Renderer, warn
+from cedagent.cli.report import count
+from cedagent.cli.session_names import fresh_name, listed_tools
+from cedagent.errors import SessionError, UsageError
+from cedagent.events import Done, Event, Prefill, Text, ToolArgs, ToolStart, Usage
+from cedagent.paths import sessions_dir
+
+if TYPE_CHECKING:
+    from cedagent.agent.agent import Agent
+    from cedagent.agent.session import Session
+    from cedagent.agent.tools import Tool
+    from cedagent.engine import Engine
+
+EXIT_CODES = {"end": 0, "limit": 3, "context": 3, "error": 5, "cancelled": 130}
+"""Stop reason of a run -> exit code of the process."""
+REFUSED = 4
+"""The exit code of a run that ended, but not without a call that was turned down."""
+
+Must = Literal["be new", "exist", "either"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What an agent is made of, as the options say it."""
+
+    engine: Engine
+    system: str | None
+    builtin: Sequence[Tool]
+    tools: Sequence[Tool]
+    """The tools that the user named."""
+    temperature: float
+    top_p: float
+    seed: int | None
+    max_tokens: int | None
+    tool_choice: str
+    approval: Approval
+
+    def agent(self, *, listed: frozenset[str] | None = None) -> Agent:
+        """Return the agent; the list of a session chooses among the built-in tools."""
+        from cedagent.agent.agent import Agent
+        from cedagent.agent.limits import Limits
+
+        builtin = [t for t in self.builtin if listed is None or t.name in listed]
+        return Agent(
+            self.engine,
+            system=self.system,
+            tools=[*builtin, *self.tools],
+            limits=Limits() if self.max_tokens is None else Limits(tokens=self.max_tokens),
+            temperature=self.temperature,
+            top_p=self.top_p,
+            seed=self.seed,
+            tool_choice=self.tool_choice,
+            approve=self.approval,
+        )
+
+
+class Conversation:
+    """The session in use and its renderer."""
+
+    def __init__(self, setup: Setup, renderer: Renderer) -> None:
+        self._setup = setup
+        self._renderer = renderer
+        self._session: Session | None = None
+        self._total = Usage()
+        self._last: tuple[Usage, float] | None = None
+        self._warned: set[str] = set()
+        self._warn_of_engine()
+
+    @property
+    def name(self) -> str:
+        """Name of the session in use."""
+        return self._open.name or ""
+
+    @property
+    def footer(self) -> str:
+        """Figures of the session and of its last answer, one line."""
+        session, limit = self._open, self._setup.engine.context_limit
+        parts = [self.name, f"context {session.n_tokens:,} / {limit:,}"]
+        if self._last is not None:
+            used, speed = self._last
+            reused = used.reused_ram + used.reused_disk
+            parts.append(f"reused {reused:,} ({used.reused_disk:,} from disk)")
+            parts.append(f"encoded {used.encoded:,}")
+            if speed:
+                parts.append(f"{speed:.0f} tok/s")
+        return " · ".join(parts)
+
+    @property
+    def _open(self) -> Session:
+        assert self._session is not None
+        return self._session
+
+    def open(self, name: str | None, *, must: Must = "either") -> None:
+        """Go on with a session by name, or begin one; without a name it gets one from the clock.
+
+        Raises SessionError, and then the session in use stays.
+        """
+        path = sessions_dir() / f"{name}.jsonl"
+        if name is not None and must == "exist" and not path.is_file():
+            raise SessionError(f"no session {name}; `cedagent sessions ls` lists them")
+        if name is not None and must == "be new" and path.is_file():
+            raise SessionError(f"session {name} exists; /switch goes on with it")
+        listed = listed_tools(name)
+        agent = self._setup.agent(listed=listed)
+        names = listed or {spec.name for spec in agent.specs}
+        if agent.tool_choice not in {"auto", "none", "required", *names}:
+            raise UsageError(
+                f"--tool-choice {agent.tool_choice}: expected auto, none, required or one of "
+                f"{', '.join(sorted(names)) or 'no tools'}"
+            )
+        self._take(agent.session(name or fresh_name()))
+
+    def fork(self, turns: str, *, name: str | None = None) -> None:
+        """Go on in a copy of the session in use, whole or up to a turn; raises UsageError."""
+        try:
+            n_turns = int(turns) if turns else None
+        except ValueError:
+            raise UsageError(f"expected a number of turns to fork at, got {turns}") from None
+        self._take(self._open.fork(name or fresh_name(self.name), turns=n_turns))
+
+    def close(self) -> None:
+        """Close the session in use and the engine."""
+        if self._session is not None:
+            self._session.close()
+        self._setup.engine.close()
+
+    def say(self, prompt: str | None) -> int:
+        """Take one turn, show its events, and return the exit code of its stop reason."""
+        session = self._open
+        stopped = False
+
+        def stop() -> None:
+            nonlocal stopped
+            stopped = True
+            session.cancel()
+
+        approval = self._setup.approval
+        approval.refused, approval.is_stopped = False, lambda: stopped
+        code, pace = 0, Pace()
+        with stop_on_interrupt(stop):
+            for event in session.stream(prompt):
+                if stopped:
+                    # Once more: the first one may have come before the run had begun.
+                    session.cancel()
+                pace.note(event)
+                self._renderer.event(event)
+                if isinstance(event, Done):
+                    self._total += event.usage
+                    self._last = event.usage, pace.tokens_per_second(event.usage)
+                    code = EXIT_CODES[event.stop_reason]
+                    if event.stop_reason != "end":
+                        warn(event.message or event.stop_reason)
+        self._warn_of_engine()
+        return REFUSED if code == 0 and approval.refused else code
+
+    def describe(self) -> str:
+        """Return one line about the session in use."""
+        session = self._open
+        if not session.n_turns:
+            return f"Session {session.name}."
+        rest = " Its last turn is not finished: /continue." if session.unfinished else ""
+        size = f"{count(session.n_turns, 'turn')}, {count(session.n_tokens, 'token')}"
+        return f"Session {session.name}, {size}.{rest}"
+
+    def tools(self) -> list[tuple[str, str]]:
+        """Return name and description of the tools that the session may call."""
+        return [(tool.name, tool.description) for tool in self._open.agent.registry.values()]
+
+    def usage_lines(self) -> list[str]:
+        """Return what this process's runs cost, in the words of docs/structure.md."""
+        used, limit = self._total, self._setup.engine.context_limit
+        return [
+            f"context {self._open.n_tokens:,} of {limit:,} tokens",
+            f"prompt {used.prompt:,}: reused {used.reused_ram:,} from RAM, {used.reused_disk:,} "
+            f"from disk, encoded {used.encoded:,} ({used.reencoded:,} of them known before)",
+            f"output: sampled {used.sampled:,}, forced {used.forced:,}, settled {used.settled:,}",
+            f"rows: padded {used.padded:,}, replayed {used.replayed:,}, rerun {used.rerun:,}",
+        ]
+
+    def _take(self, session: Session) -> None:
+        if self._session is not None:
+            self._session.close()
+        self._session = session
+        self._total, self._last = Usage(), None
+
+    def _warn_of_engine(self) -> None:
+        for notice in self._setup.engine.notices:
+            if notice not in self._warned:
+                self._warned.add(notice)
+                warn(notice)
+
+
+class Pace:
+    """The time in which tokens were written, without prefills and tools."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._last = time.monotonic()
+        self._writing = False
+
+    def note(self, event: Event) -> None:
+        """Count the time since the last event if it went into writing."""
+        now = time.monotonic()
+        is_written = isinstance(event, Text | ToolStart | ToolArgs)
+        if self._writing and (is_written or isinstance(event, Done)):
+            self._seconds += now - self._last
+        # An output begins when its prefill has ended and ends with its text or its last argument.
+        self._writing = is_written or isinstance(event, Prefill)
+        self._last = now
+
+    def tokens_per_second(self, usage: Usage) -> float:
+        """Return the speed of a run's outputs, 0 when too little was written to tell."""
+        n_tokens = usage.sampled + usage.forced
+        return n_tokens / self._seconds if n_tokens > 1 and self._seconds > 0 else 0.0

@@ -1,0 +1,150 @@
+"""`cedagent doctor`: what this machine and installation can do, which code runs, and why.
+
+It looks and reports; it loads no weights and changes nothing, save that it compiles the native
+kernels if that is still to be done, since nothing less shows that they run here.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+
+from cedagent import __version__
+from cedagent.cli.options import json_option, kv_options, model_option
+from cedagent.cli.report import disk_bytes, print_json, size
+from cedagent.errors import CedError
+from cedagent.paths import cache_home, data_home, kv_dir
+
+LIBRARIES = (
+    "torch", "numpy", "safetensors", "tokenizers", "llguidance", "lmdb", "msgpack", "msgspec",
+    "xxhash", "gguf", "click", "rich", "prompt-toolkit",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    name: str
+    value: str
+    note: str = ""
+    """Why it is so, or what to do about it."""
+    good: bool = True
+
+
+@click.command()
+@model_option
+@kv_options
+@json_option
+def doctor(model: str, kv: Path | None, no_kv: bool, as_json: bool) -> int:
+    """Say what this machine and installation can do, and why."""
+    findings = [*_machine(), *_arithmetic(), _model(model), *_folders(kv or kv_dir(), no_kv)]
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+        return 0
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        mark = " " if finding.good else "!"
+        note = f"  ({finding.note})" if finding.note else ""
+        click.echo(f"{mark} {finding.name:<{width}}  {finding.value}{note}")
+    return 0
+
+
+def _machine() -> list[Finding]:
+    found = []
+    for name in LIBRARIES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"{name} missing")
+    missing = [entry for entry in found if entry.endswith("missing")]
+    return [
+        Finding("cedagent", __version__),
+        Finding(
+            "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+        ),
+        Finding(
+            "libraries",
+            ", ".join(found),
+            "install cedagent again with pip" if missing else "",
+            good=not missing,
+        ),
+    ]
+
+
+def _arithmetic() -> list[Finding]:
+    import torch
+
+    from ced_kernels.int8_product import choose_impl
+
+    impl = choose_impl()
+    why = {
+        "int_mm": "torch's int8 product gives exact sums of extreme codes on this CPU",
+        "int8_fp32": "torch's int8 product saturates on this CPU, which has no VNNI or was told to "
+        "use none; the codes are multiplied in fp32: the same bits, slower",
+    }
+    threads = torch.get_num_threads()
+    return [
+        Finding("cpu", torch.backends.cpu.get_cpu_capability(), f"{os.cpu_count()} cores"),
+        Finding("threads", str(threads), "OMP_NUM_THREADS changes it; the bits stay the same"),
+        Finding("int8", impl, why[impl], good=impl == "int_mm"),
+        _kernels(),
+    ]
+
+
+def _kernels() -> Finding:
+    from ced_kernels.native.build import NativeUnavailable
+    from ced_kernels.native.library import load_native
+
+    try:
+        native = load_native(cache_home() / "native", head_dim=64)
+    except NativeUnavailable as error:
+        why = f"{error}; the references in plain torch run, several times slower"
+        return Finding("kernels", "reference", why, good=False)
+    return Finding("kernels", native.name, "compiled here; the references do without")
+
+
+def _model(name: str) -> Finding:
+    from cedagent.model.config import ModelConfig
+    from cedagent.model.locate import resolve_model
+
+    try:
+        directory = resolve_model(name)
+        config = ModelConfig.load(directory)
+    except CedError as error:
+        return Finding("model", name, str(error), good=False)
+    layers = f"{config.n_encoder_layers} encoder + {config.n_decoder_layers} decoder layers"
+    return Finding(
+        "model",
+        f"{name}: {layers}, window {config.decoder_window}, {config.weights_dtype} weights, "
+        f"context {config.max_position_embeddings}",
+        str(directory),
+    )
+
+
+def _folders(kv: Path, no_kv: bool) -> list[Finding]:
+    logs = list((data_home() / "sessions").glob("*.jsonl"))
+    found = [Finding("sessions", str(len(logs)), str(data_home() / "sessions"))]
+    if no_kv:
+        return [*found, Finding("store", "off", "--no-kv")]
+    return [*found, _store(kv)]
+
+
+def _store(kv: Path) -> Finding:
+    # The nearest parent that exists: the folder itself may not have been made yet.
+    at = next(folder for folder in (kv, *kv.parents) if folder.exists())
+    usage = shutil.disk_usage(at)
+    free = f"{size(usage.free)} free"
+    if not kv.exists():
+        return Finding("store", "not made yet", f"{kv}, {free}")
+    used = disk_bytes(kv)
+    if not os.access(kv, os.W_OK):
+        why = f"{kv} cannot be written: answers go on, nothing new is kept"
+        return Finding("store", f"{size(used)}, read-only", why, good=False)
+    return Finding("store", size(used), f"{kv}, {free}")

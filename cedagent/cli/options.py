@@ -1,0 +1,112 @@
+"""Options that several commands share, so that one name means one thing everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from cedagent.errors import UsageError
+from cedagent.model.locate import DEFAULT_MODEL
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def model_option(command: Command) -> Command:
+    """Add `-m MODEL`."""
+    return click.option(
+        "-m",
+        "--model",
+        default=DEFAULT_MODEL,
+        show_default=True,
+        envvar="CEDAGENT_MODEL",
+        metavar="MODEL",
+        help="Name of a model in the cache folder, or a model directory.",
+    )(command)
+
+
+def kv_options(command: Command) -> Command:
+    """Add `--kv DIR` and `--no-kv`."""
+    command = click.option("--no-kv", is_flag=True, help="Keep nothing on disk, read nothing.")(
+        command
+    )
+    return click.option(
+        "--kv",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Folder of the prefix store (in the cache folder by default).",
+    )(command)
+
+
+def system_options(command: Command) -> Command:
+    """Add what makes the system turn: `-s`, `-t`, `--no-builtin-tools`."""
+    command = click.option(
+        "--no-builtin-tools", is_flag=True, help="Offer only the tools that -t names."
+    )(command)
+    command = click.option(
+        "-t",
+        "--tools",
+        "tool_sources",
+        multiple=True,
+        metavar="FILE.py|MODULE[:TOOL]",
+        help="More tools; may be given several times.",
+    )(command)
+    return click.option(
+        "-s", "--system", metavar="TEXT|@FILE", help="The system prompt, or @ and a file with it."
+    )(command)
+
+
+def sampling_options(command: Command) -> Command:
+    """Add temperature, top-p, seed, and the limit of an output."""
+    command = click.option(
+        "--max-tokens", type=click.IntRange(min=1), metavar="N", help="Most tokens of one run."
+    )(command)
+    command = click.option(
+        "--seed",
+        type=click.IntRange(0, 2**64 - 1),
+        metavar="N",
+        help="Seed of the draws; drawn once per session when not given.",
+    )(command)
+    command = click.option(
+        "--top-p",
+        type=click.FloatRange(0, 1, min_open=True),
+        default=1.0,
+        show_default=True,
+        metavar="P",
+        help="Draw among the likeliest tokens that reach this probability.",
+    )(command)
+    return click.option(
+        "--temperature",
+        type=click.FloatRange(0),
+        default=0.0,
+        show_default=True,
+        metavar="T",
+        help="0 always takes the likeliest token.",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    """Add `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def read_text(path: Path, *, what: str) -> str:
+    """Return a file's text; raises UsageError with the reason in one line."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{what}: expected UTF-8 text in {path}, got byte {error.start} that is none"
+        ) from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"{what}: cannot read {path}: {reason}") from None
+
+
+def system_text(given: str | None) -> str | None:
+    """Return the text of `-s`: as it stands, or a file's after @; raises UsageError."""
+    if given is None or not given.startswith("@"):
+        return given
+    return read_text(Path(given[1:]).expanduser(), what="-s")

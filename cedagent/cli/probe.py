@@ -1,0 +1,159 @@
+"""What `bench` and `kv selftest` run in processes of their own: timed prefills and their logits.
+
+A task is JSON on the command line and its answer is JSON on stdout, so that a new process truly
+starts from what is on disk. Token ids are drawn from a seed: two processes agree on them without
+sending them. Times run from the call of prefill to the first drawn token, the model being loaded
+and one tile run before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cedagent.errors import EngineError
+
+if TYPE_CHECKING:
+    from cedagent.engine import CedSequence, Engine
+
+TILE = 128
+
+
+def run_task(name: str, **arguments: Any) -> dict[str, Any]:
+    """Run a task of this module in a new process; raises EngineError with its last line."""
+    spec = json.dumps({"task": name, **arguments})
+    # The child finds the packages where this process found them, installed or not.
+    found = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "cedagent.cli.probe", spec],
+        capture_output=True,
+        text=True,
+        env=os.environ | found,
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise EngineError(f"a process for {name} failed: {last}")
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(answer, dict)
+    return answer
+
+
+def draw_ids(n_tokens: int, *, seed: int, engine: Engine) -> list[int]:
+    """Return ordinary token ids that depend on the seed alone."""
+    from cedagent.chat.tokenizer import Tokenizer
+
+    control = Tokenizer.load(engine.model_dir).control_ids
+    ordinary = [token for token in range(engine.vocab_size) if token not in control]
+    return random.Random(seed).choices(ordinary, k=n_tokens)
+
+
+def first_process(
+    *, model: str, kv: str, context: int, append: int, seed: int, check: bool
+) -> dict[str, Any]:
+    """Cold prefill into a new store, then appends to the live session.
+
+    `check` adds the cold logits of what `second_process` will restore.
+    """
+    engine = _load(model, kv)
+    ids = draw_ids(context, seed=seed, engine=engine)
+    sequence = engine.sequence()
+    times = {"cold": _first_token(sequence, ids)}
+    bytes_on_disk = _disk_bytes(Path(kv))
+    times["append"] = _first_token(sequence, draw_ids(append, seed=seed + 1, engine=engine))
+    # The same append where the context does not end at a tile's end.
+    odd = engine.sequence()
+    odd.prefill(ids[: context - TILE + 37])
+    times["append_odd"] = _first_token(odd, draw_ids(append, seed=seed + 2, engine=engine))
+    answer: dict[str, Any] = {"times": times, "bytes_per_token": bytes_on_disk / context}
+    if check:
+        cold = _without_store(engine).sequence()
+        cold.prefill([*ids, *draw_ids(append, seed=seed + 3, engine=engine)])
+        answer["digest"] = digest(cold)
+    engine.close()
+    return answer
+
+
+def second_process(*, model: str, kv: str, context: int, append: int, seed: int) -> dict[str, Any]:
+    """Resume the context of `first_process` from its store and append to it."""
+    engine = _load(model, kv)
+    ids = draw_ids(context, seed=seed, engine=engine)
+    new = draw_ids(append, seed=seed + 3, engine=engine)
+    sequence = engine.sequence(ids)
+    seconds = _first_token(sequence, new)
+    answer = {"seconds": seconds, "digest": digest(sequence)}
+    engine.close()
+    return answer
+
+
+def warm_start(*, model: str, kv: str, ids: list[int]) -> dict[str, Any]:
+    """Time to the first token of ids whose beginning a store may hold, in a new session."""
+    engine = _load(model, kv)
+    answer = {"seconds": _first_token(engine.sequence(), ids)}
+    engine.close()
+    return answer
+
+
+def restored(*, model: str, kv: str, seed: int, known: list[int], append: int) -> dict[str, Any]:
+    """Digests of the logits after resuming each length from the store and appending the same."""
+    engine = _load(model, kv)
+    digests, reused = [], []
+    new = draw_ids(append, seed=seed + 1, engine=engine)
+    for n_tokens in known:
+        sequence = engine.sequence(draw_ids(max(known), seed=seed, engine=engine)[:n_tokens])
+        reused.append(sequence.prefill(new).reused_disk)
+        digests.append(digest(sequence))
+        sequence.close()
+    engine.close()
+    return {"digests": digests, "reused": reused}
+
+
+def digest(sequence: CedSequence) -> str:
+    """Return the SHA-256 of the next-token logits."""
+    return hashlib.sha256(sequence.logits.contiguous().numpy().tobytes()).hexdigest()
+
+
+def _load(model: str, kv: str) -> Engine:
+    from cedagent.engine import Engine
+
+    engine = Engine.load(model, kv=kv)
+    # One tile, so that no first use of a library is in the first figure.
+    _first_token(_without_store(engine).sequence(), [0] * TILE)
+    return engine
+
+
+def _without_store(engine: Engine) -> Engine:
+    from cedagent.engine import Engine
+
+    return Engine(engine.model, engine.model_dir)
+
+
+def _first_token(sequence: CedSequence, new_ids: Sequence[int]) -> float:
+    from cedagent.engine.protocol import Sampling
+
+    started = time.perf_counter()
+    sequence.prefill(new_ids)
+    sequence.sample(Sampling())
+    return time.perf_counter() - started
+
+
+def _disk_bytes(folder: Path) -> int:
+    from cedagent.cli.report import disk_bytes
+
+    return disk_bytes(folder)
+
+
+_TASKS: dict[str, Callable[..., dict[str, Any]]] = {
+    task.__name__: task for task in (first_process, second_process, warm_start, restored)
+}
+
+if __name__ == "__main__":
+    arguments = json.loads(sys.argv[1])
+    print(json.dumps(_TASKS[arguments.pop("task")](**arguments)))

@@ -1,0 +1,40 @@
+"""Names of sessions: a fresh one, the last one, and what a log's head says before it is opened."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from cedagent.errors import SessionError
+from cedagent.paths import sessions_dir
+
+
+def fresh_name(base: str = "") -> str:
+    """Return a session name that is not in use, from the clock or from another name."""
+    stem = f"{base}-fork" if base else time.strftime("%Y%m%d-%H%M%S")
+    name, n = stem, 1
+    while (sessions_dir() / f"{name}.jsonl").exists():
+        n += 1
+        name = f"{stem}-{n}"
+    return name
+
+
+def last_session() -> str:
+    """Return the name of the session used last; raises SessionError when there is none."""
+    logs = sorted(sessions_dir().glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
+    if not logs:
+        raise SessionError("no session to resume yet; start one with: cedagent chat")
+    return logs[-1].stem
+
+
+def listed_tools(name: str | None) -> frozenset[str] | None:
+    """Return the tools that a session lists in its head, None when there is no such session."""
+    if name is None:
+        return None
+    try:
+        with (sessions_dir() / f"{name}.jsonl").open(encoding="utf-8") as lines:
+            head = json.loads(lines.readline())
+        return frozenset(tool["name"] for tool in head["tools"])
+    # Opening the session says what is wrong with it, in its own words.
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,139 @@
+"""`cedagent sessions`: list, show and remove session logs.
+
+It reads logs without locking them, so it works beside a running chat; only `rm` takes the lock.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cedagent.agent.log import LogFile, check_name, read_entries
+from cedagent.cli.options import json_option
+from cedagent.cli.report import age, print_json, print_table
+from cedagent.errors import SessionError
+from cedagent.paths import kv_dir, sessions_dir
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One session as the list shows it."""
+
+    name: str
+    turns: int
+    tokens: int
+    used: float
+    """Seconds since the epoch."""
+    model: str
+    first: str
+    """Beginning of the first message, or what is wrong with the log."""
+
+
+@click.group()
+def sessions() -> None:
+    """List, show and remove sessions."""
+
+
+@sessions.command()
+@json_option
+def ls(as_json: bool) -> int:
+    """List the sessions, the one used last first."""
+    if as_json:
+        print_json(listed())
+        return 0
+    print_sessions()
+    return 0
+
+
+@sessions.command()
+@click.argument("name")
+@click.option("-m", "--model", metavar="MODEL", help="The session's model, where it is elsewhere.")
+@json_option
+def show(name: str, model: str | None, as_json: bool) -> int:
+    """Print what was said in a session."""
+    entries = _entries(_path(name))
+    if as_json:
+        print_json(entries)
+        return 0
+    from cedagent.cli.transcript import lines_of, tokenizer_of
+
+    for line in lines_of(entries, tokenizer_of(entries[0], model)):
+        click.echo(line)
+    return 0
+
+
+@sessions.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--purge", is_flag=True, help="Take the bytes off the disk at once.")
+@click.option("--kv", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="Folder of the prefix store (in the cache folder by default).")  # fmt: skip
+def rm(names: tuple[str, ...], purge: bool, kv: Path | None) -> int:
+    """Remove sessions, and the blocks of the store that only they used."""
+    from cedagent.cli.kv import drop_label
+
+    paths = [_path(name) for name in names]
+    for name, path in zip(names, paths, strict=True):
+        # The lock: a session that is open elsewhere is not pulled away from under it.
+        log = LogFile(path)
+        path.unlink()
+        log.close()
+        shutil.rmtree(path.with_suffix(".results"), ignore_errors=True)
+        dropped = drop_label(kv or kv_dir(), f"session:{name}", purge=purge)
+        click.echo(f"removed {name}{dropped}")
+    return 0
+
+
+def listed() -> list[Listed]:
+    """Return all sessions, the one used last first."""
+    found = []
+    for path in sessions_dir().glob("*.jsonl"):
+        try:
+            entries = _entries(path)
+            turns = [e for e in entries if e.get("role") == "user"]
+            tokens = sum(len(entry["ids"]) for entry in entries)
+            first = turns[0].get("text", "") if turns else ""
+            model = str(entries[0].get("model", ""))
+        except (SessionError, LookupError, TypeError) as error:
+            turns, tokens, first, model = [], 0, f"! {error}", ""
+        used = path.stat().st_mtime
+        found.append(Listed(path.stem, len(turns), tokens, used, model, first))
+    return sorted(found, key=lambda session: -session.used)
+
+
+def print_sessions(*, current: str = "") -> None:
+    """Print the list of sessions; a star marks the current one."""
+    from cedagent.cli.render import printable
+
+    rows = []
+    for s in listed():
+        first = printable(" ".join(s.first.split()))
+        name = f"{s.name} *" if s.name == current else s.name
+        # What is wrong with a log is said in full.
+        short = first if len(first) <= 48 or first.startswith("! ") else first[:47] + "…"
+        rows.append([name, str(s.turns), f"{s.tokens:,}", age(s.used), short])
+    if rows:
+        print_table(["session", "turns", "tokens", "used", "begins"], rows)
+    else:
+        click.echo("No sessions yet; start one with: cedagent chat")
+
+
+def _path(name: str) -> Path:
+    path = sessions_dir() / f"{check_name(name)}.jsonl"
+    if not path.is_file():
+        raise SessionError(f"no session {name}; `cedagent sessions ls` lists them")
+    return path
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SessionError(f"session {path.stem}: cannot read {path}: {error.strerror}") from None
+    entries, _ = read_entries(data, path=path)
+    if not entries:
+        raise SessionError(f"session {path.stem}: {path} holds no whole entry")
+    return entries

@@ -1,0 +1,70 @@
+"""A session's log as a person reads it: messages, answers, calls and results, one after the other.
+
+It decodes with the tokenizer of the session's model; without that, outputs are counts of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cedagent.cli.render import printable
+from cedagent.errors import UsageError
+
+if TYPE_CHECKING:
+    from cedagent.chat.tokenizer import Tokenizer
+
+
+def lines_of(entries: Sequence[dict[str, Any]], tokenizer: Tokenizer | None) -> Iterator[str]:
+    """Yield the lines that show a log's entries."""
+    for entry in entries:
+        match entry.get("kind"), entry.get("role"):
+            case "head", _:
+                tools = ", ".join(tool["name"] for tool in entry["tools"])
+                yield f"# {entry['name']}: model {entry['model']}, tools {tools or 'none'}"
+                if entry["system"]:
+                    yield f"# {printable(entry['system'])}"
+            case "append", "user":
+                yield f"> {printable(entry.get('text', ''))}"
+            case "append", "results":
+                for call, result in zip(
+                    entry.get("calls", ()), entry.get("results", ()), strict=False
+                ):
+                    yield f"  {call['name']} = {printable(result)}"
+            case "output", _:
+                yield from _output(entry, tokenizer)
+            case "model", _:
+                yield f"# another model from here on: {entry['digest'][:12]}"
+
+
+def tokenizer_of(head: dict[str, Any], model: str | None) -> Tokenizer | None:
+    """Return the tokenizer that wrote a session, None when its model is not here.
+
+    Raises UsageError when `model` is named and its tokenizer is another one.
+    """
+    from cedagent.chat.tokenizer import Tokenizer
+    from cedagent.model.locate import resolve_model
+
+    try:
+        tokenizer = Tokenizer.load(resolve_model(model or head["model"]))
+    except UsageError:
+        if model is not None:
+            raise
+        return None
+    if tokenizer.digest == head["tokenizer_digest"]:
+        return tokenizer
+    if model is not None:
+        raise UsageError(f"{model} has another tokenizer than the session's model {head['model']}")
+    return None
+
+
+def _output(entry: dict[str, Any], tokenizer: Tokenizer | None) -> Iterator[str]:
+    n_tokens = entry["n"]
+    if tokenizer is None:
+        yield f"({n_tokens} tokens; name the session's model with -m to read them)"
+    else:
+        text = printable(tokenizer.decode(entry["ids"][:n_tokens]))
+        if text.strip():
+            yield text.strip()
+    if entry["ending"] != "end":
+        yield f"({entry['ending']})"

@@ -1,0 +1,98 @@
+"""`cedagent warm FILE...`: encode system prompts ahead of time and pin them in the store.
+
+A chat with the same system prompt and tools then encodes only its user's turn and the partial block
+before it. Warming again is a hit and costs nothing; it always exits with 0 when nothing is wrong.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cedagent.cli.options import json_option, model_option, read_text
+from cedagent.cli.report import print_json, print_table
+from cedagent.errors import EngineError
+
+if TYPE_CHECKING:
+    from cedagent.agent.tools import Tool
+    from cedagent.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """What warming one system prompt did."""
+
+    file: str
+    tokens: int
+    """Length of the system turn with its tools."""
+    hit: bool
+    """Every whole block of it was known already."""
+    encoded: int
+    seconds: float
+
+
+@click.command()
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option("-t", "--tools", "tool_sources", multiple=True, metavar="FILE.py|MODULE[:TOOL]",
+              help="Tools that the chats will have, as in chat -t.")  # fmt: skip
+@click.option("--no-builtin-tools", is_flag=True, help="As in chat.")
+@click.option("--kv", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="Folder of the prefix store (in the cache folder by default).")  # fmt: skip
+@model_option
+@json_option
+def warm(
+    files: tuple[Path, ...],
+    tool_sources: tuple[str, ...],
+    no_builtin_tools: bool,
+    kv: Path | None,
+    model: str,
+    as_json: bool,
+) -> int:
+    """Encode system prompts ahead of time; without a FILE, the one that chat uses by default.
+
+    A FILE holds what chat is given as -s @FILE. Safe beside a running chat.
+    """
+    from cedagent.cli.loading import ensure_model, load_tools, open_engine
+    from cedagent.cli.render import warn
+
+    texts: list[tuple[str, str | None]] = [("(default)", None)]
+    if files:
+        texts = [(str(path), read_text(path, what="warm")) for path in files]
+    tools = load_tools(tool_sources, builtin=not no_builtin_tools)
+    ensure_model(model)
+    engine = open_engine(model, kv=kv)
+    try:
+        done = [_warm(engine, tools, name, text) for name, text in texts]
+        notices = list(engine.notices)
+        is_lost = engine.store is None or engine.store.read_only
+    finally:
+        engine.close()
+    if is_lost and not all(w.hit for w in done):
+        raise EngineError("; ".join(["not everything was kept", *notices]))
+    for notice in notices:
+        warn(notice)
+    if as_json:
+        print_json(done)
+    else:
+        rows = [
+            [w.file, f"{w.tokens:,}", "hit" if w.hit else "encoded", f"{w.encoded:,}",
+             f"{w.seconds:.2f} s"]
+            for w in done
+        ]  # fmt: skip
+        print_table(["file", "tokens", "store", "encoded", "time"], rows)
+    return 0
+
+
+def _warm(engine: Engine, tools: list[Tool], name: str, text: str | None) -> Warmed:
+    from cedagent.agent.agent import Agent
+
+    agent = Agent(engine, system=text, tools=tools)
+    ids = agent.format.begin(agent.system, agent.specs)
+    started = time.monotonic()
+    used = engine.warm(ids, label=f"warm:{name}")
+    seconds = time.monotonic() - started
+    return Warmed(name, len(ids), used.encoded == 0, used.encoded, seconds)

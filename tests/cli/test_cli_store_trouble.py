@@ -1,0 +1,72 @@
+"""A full disk, a read-only store: one warning, the same answer, the same exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ced_kvstore import Files
+
+Cli = Callable[..., Any]
+ASK = ["--max-tokens", "30", "--temperature", "0.8", "--seed", "5", "--no-builtin-tools"]
+PROMPT = "count to one hundred " * 30
+
+
+def fail_with(number: int) -> Callable[..., Any]:
+    def failing(*args: object, **kwargs: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return failing
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("method", ["pwritev", "sync_data", "open", "make_directory"])
+def test_trouble_with_the_disk_is_one_warning(
+    cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch, method: str, number: int
+) -> None:
+    expected = cli("chat", "-m", tiny, "-p", PROMPT, *ASK, "--no-kv")
+    assert expected.err.count("\n") == 1, "the limit alone"
+    assert hasattr(Files, method)
+    monkeypatch.setattr(Files, method, fail_with(number))
+    ran = cli("chat", "-m", tiny, "-p", PROMPT, *ASK)
+    assert (ran.code, ran.out) == (expected.code, expected.out)
+    warnings = ran.err.replace(expected.err, "").splitlines()
+    assert len(warnings) == 1, ran.err
+    assert "prefix store" in warnings[0]
+    assert os.strerror(number) in warnings[0]
+
+
+def test_answer_goes_on_with_exit_code_0_when_the_disk_fills_up(
+    cli: Cli, scripted: Callable[..., Any], tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit code is the answer's, not the disk's: a run that ends gives 0."""
+    model = scripted("one")
+    model.notices.append("prefix store: No space left on device; nothing new is stored")
+    ran = cli("chat", "-p", "x")
+    assert (ran.code, ran.out) == (0, "one\n")
+    assert ran.err.count("\n") == 1
+
+
+def test_warm_into_a_full_disk_says_so_and_fails(
+    cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Files, "pwritev", fail_with(errno.ENOSPC))
+    ran = cli("warm", "-m", tiny)
+    assert ran.code == 5
+    assert os.strerror(errno.ENOSPC) in ran.err
+
+
+def test_session_log_on_a_full_disk_is_one_warning(
+    cli: Cli, scripted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted("one")
+    monkeypatch.setattr(os, "pwrite", fail_with(errno.ENOSPC))
+    ran = cli("chat", "-p", "x")
+    assert (ran.code, ran.out) == (0, "one\n")
+    assert ran.err.count("\n") == 1
+    assert "unsaved" in ran.err
