@@ -61,7 +61,7 @@ _MODULES = {
     "cedagent.agent.outcome": ("RunResult", "ToolCall", "WarmReport"),
     "cedagent.agent.session": ("Session",),
     "cedagent.agent.tools": ("Abort", "Context", "Tool", "ToolError", "tool"),
-    "cedagent.engine.engine": ("Engine",),
+    "cedagent.engine": ("Engine",),
     "cedagent.errors": ("CedError",),
     "cedagent.events": (
         "Done",

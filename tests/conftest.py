@@ -8,6 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from cedagent.threads import wait_asleep
+
+# Before any test module loads torch.
+wait_asleep()
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread(request: pytest.FixtureRequest) -> Iterator[None]:

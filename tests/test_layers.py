@@ -14,7 +14,7 @@ PACKAGES = {
     "ced_kvstore": ROOT / "kvstore" / "ced_kvstore",
     "ced_kernels": ROOT / "kernels" / "ced_kernels",
 }
-LEAVES = {"cedagent.errors", "cedagent.events", "cedagent.paths"}
+LEAVES = {"cedagent.errors", "cedagent.events", "cedagent.paths", "cedagent.threads"}
 
 # What a layer may import besides itself and the leaves; arrows are already transitive here.
 MAY_IMPORT: dict[str, set[str]] = {

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cedagent.threads import wait_asleep
+
 if TYPE_CHECKING:
     from cedagent.engine.engine import Engine
     from cedagent.engine.sequence import CedSequence
@@ -16,6 +18,7 @@ __all__ = ["CedSequence", "Engine"]
 
 def __getattr__(name: str) -> Any:
     # Lazy, so that what needs only `cedagent.engine.protocol` loads no torch.
+    wait_asleep()
     if name == "Engine":
         from cedagent.engine.engine import Engine
 

@@ -1,0 +1,42 @@
+"""Threads wait asleep by default, and the user's own policy stands."""
+
+import subprocess
+import sys
+
+import pytest
+
+REPORT = "import os; print(os.environ.get('OMP_WAIT_POLICY'), os.environ.get('GOMP_SPINCOUNT'))"
+
+
+def policy(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; {REPORT}"],
+        env={"PATH": "", "PYTHONPATH": ":".join(sys.path)} | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_loading_the_engine_lets_threads_sleep():
+    assert policy("from cedagent import Engine") == "PASSIVE None"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE None"),
+        ({"GOMP_SPINCOUNT": "77"}, "None 77"),
+    ],
+)
+def test_what_the_user_set_stands(given, expected):
+    assert policy("from cedagent import Engine", **given) == expected
+
+
+def test_nothing_changes_once_torch_is_loaded():
+    assert policy("import torch; from cedagent import Engine") == "None None"
+
+
+def test_importing_the_package_changes_nothing():
+    assert policy("import cedagent") == "None None"
