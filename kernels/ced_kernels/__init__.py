@@ -1,4 +1,4 @@
-"""Arithmetic of CED models: one module per operation, each a reference in plain torch.
+"""Arithmetic of CED models: references in plain torch, and `native`, which computes the same in C.
 
 Knows tensors and formulas; knows no model, no checkpoint and no cache. Every operation is
 deterministic on a CPU: its bits depend on its inputs' values and shapes alone, not on threads.

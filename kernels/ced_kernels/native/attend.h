@@ -1,8 +1,8 @@
 /* Pieces of attention over int8 rows that the tile and the row kernel share.
  *
  * Keys are packed 16 at a time: vector d holds bytes 4d .. 4d + 3 of 16 keys, shifted to unsigned,
- * so that one vpdpbusd adds four channels of 16 keys: sum (k + 128) q = k.q + 128 sum(q), of which the
- * second part is taken off by the accumulator's start. Products are exact.
+ * so that one vpdpbusd adds four channels of 16 keys: sum (k + 128) q = k.q + 128 sum(q), of which
+ * the second part is taken off by the accumulator's start. Products are exact.
  */
 #ifndef CED_ATTEND_H
 #define CED_ATTEND_H
@@ -14,7 +14,7 @@
 #define MAX_DIM 128   /* largest head dimension */
 #define MAX_VECTORS (MAX_DIM / 16)
 
-/* sum += keys (unsigned bytes) times query (signed bytes), four products a lane. As assembly because
+/* sum += keys (unsigned bytes) times query (signed bytes), four products a lane. As assembly, since
  * GCC 12 copies the accumulator of the intrinsic in every round of a loop. */
 INLINE void add_products(__m512i *sum, __m512i keys, __m512i query)
 {
@@ -62,8 +62,10 @@ INLINE void pack_keys(const int8_t *k, int64_t n, int64_t dim, uint8_t *packed)
         __mmask64 bytes = width == 64 ? ~0ull : (1ull << width) - 1;
         __m512i r[16];
 #pragma GCC unroll 16
-        for (int i = 0; i < 16; i++)
-            r[i] = _mm512_xor_si512(_mm512_maskz_loadu_epi8(i < n ? bytes : 0, k + i * dim + d), shift);
+        for (int i = 0; i < 16; i++) {
+            __m512i row = _mm512_maskz_loadu_epi8(i < n ? bytes : 0, k + i * dim + d);
+            r[i] = _mm512_xor_si512(row, shift);
+        }
         transpose16(r);
         for (int64_t i = 0; i < width / 4; i++)
             _mm512_storeu_si512(packed + (d / 4 + i) * 64, r[i]);
@@ -80,8 +82,10 @@ INLINE void pack_step(const span_t *span, int64_t head, int64_t j, int64_t dim, 
         left = left < 0 ? 0 : left > 16 ? 16 : left;
         __mmask16 lanes = (__mmask16)((1u << left) - 1);
         pack_keys(span->k + (row + i) * dim, left, dim, packed + i * dim);
-        _mm512_storeu_ps(k_scale + i, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, span->k_scale + row + i)));
-        _mm512_storeu_ps(v_scale + i, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, span->v_scale + row + i)));
+        __m256i of_keys = _mm256_maskz_loadu_epi16(lanes, span->k_scale + row + i);
+        __m256i of_values = _mm256_maskz_loadu_epi16(lanes, span->v_scale + row + i);
+        _mm512_storeu_ps(k_scale + i, _mm512_cvtph_ps(of_keys));
+        _mm512_storeu_ps(v_scale + i, _mm512_cvtph_ps(of_values));
     }
 }
 
@@ -130,7 +134,8 @@ INLINE void score_step(const int rows, const int masked, const int8_t *q, const 
         __m512 largest = _mm512_loadu_ps(most + 16 * r);
 #pragma GCC unroll 4
         for (int c = 0; c < 4; c++) {
-            __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[r][c]), _mm512_loadu_ps(k_scale + 16 * c));
+            __m512 s = _mm512_cvtepi32_ps(sums[r][c]);
+            s = _mm512_mul_ps(s, _mm512_loadu_ps(k_scale + 16 * c));
             s = _mm512_mul_ps(s, _mm512_set1_ps(q_scale[r]));
             if (masked) {
                 __m512i key = _mm512_add_epi32(index, _mm512_set1_epi32((int32_t)j + 16 * c));
@@ -171,7 +176,8 @@ INLINE __m512 weigh_scores(float *scores, const float *v_scale, int64_t n, float
         __mmask16 kept;
         __m512 weight = weights(exponent(_mm512_loadu_ps(scores + j), most), &kept);
         sums = _mm512_add_ps(sums, weight);
-        _mm512_storeu_ps(scores + j, _mm512_maskz_mul_ps(kept, weight, _mm512_loadu_ps(v_scale + j)));
+        __m512 scaled = _mm512_maskz_mul_ps(kept, weight, _mm512_loadu_ps(v_scale + j));
+        _mm512_storeu_ps(scores + j, scaled);
     }
     return sums;
 }

@@ -111,8 +111,8 @@ static void attend_unit(const int8_t *q, const float *q_scale, const span_t *spa
         ask_for(values + i * dim, STEP * dim);
         pack_step(span, head, j + i, dim, packed, k_scale, v_scale + i);
         for (int r = 0; r < rows; r += 3)
-            score_step(3, 1, queries + r * dim, start + r, row_scale + r, dim, packed, k_scale, from + r,
-                       to + r, j + i, scores + r * UNIT + i, UNIT, most + 16 * r);
+            score_step(3, 1, queries + r * dim, start + r, row_scale + r, dim, packed, k_scale,
+                       from + r, to + r, j + i, scores + r * UNIT + i, UNIT, most + 16 * r);
     }
     for (int r = 0; r < (rows + 2) / 3 * 3; r++) {
         float top = _mm512_reduce_max_ps(_mm512_loadu_ps(most + 16 * r));
@@ -161,8 +161,9 @@ void ced_attend_row(const int8_t *q, const float *q_scale, const span_t *spans, 
         int64_t first = head * group + g, s = 0, j = unit * UNIT;
         for (; j >= spans[s].n; s++)
             j -= (spans[s].n + UNIT - 1) / UNIT * UNIT;
-        attend_unit(q, q_scale, spans + s, head, j, first, (int)(group - g < GROUP ? group - g : GROUP),
-                    dim, scale, parts + (first * units + unit) * PART, units * PART);
+        int rows = (int)(group - g < GROUP ? group - g : GROUP);
+        attend_unit(q, q_scale, spans + s, head, j, first, rows, dim, scale,
+                    parts + (first * units + unit) * PART, units * PART);
     }
     for (int64_t h = 0; h < n_kv * group; h++)
         join(parts + h * units * PART, units, dim, out + h * dim);

@@ -16,32 +16,47 @@
 #define BLOCK 24    /* query rows of one work item: their scores stay in the second cache */
 #define VALUES 128  /* value rows converted to float32 at a time: 32 KB at D = 64 */
 
+/* One call. */
 typedef struct {
-    uint8_t *packed;           /* [H, N, D], N padded to STEP in every span */
+    const int8_t *q;
+    const float *q_scale;
+    const span_t *spans;
+    int64_t n_spans, n_kv, group, n_queries, dim;
+    int64_t n;                 /* N: keys of all spans, each padded to STEP */
+    uint8_t *packed;           /* [H, N, D] */
     float *k_scale, *v_scale;  /* [H, N] */
-    int64_t n;                 /* N */
-    float *scores;             /* [BLOCK, stride] of this thread */
-    int64_t stride;            /* N + 16: rows a power of two apart would share a cache set */
-} scratch_t;
+    int64_t stride;            /* of scores: N + 16, as a power of two would share a cache set */
+    float scale, *out;
+} call_t;
+
+/* Query rows first .. first + n - 1 of key head `head`; row r is query head r / T, query r % T. */
+typedef struct {
+    int64_t head, first, n;
+    int8_t q[BLOCK * MAX_DIM];
+    int32_t start[BLOCK], from[BLOCK], to[BLOCK];
+    float scale[BLOCK], most[BLOCK * 16];
+    float *scores;  /* [BLOCK, stride] of this thread */
+} block_t;
 
 static int64_t padded(const span_t *span)
 {
     return (span->n + STEP - 1) / STEP * STEP;
 }
 
-static int64_t shared_floats(int64_t n_kv, int64_t n)
+static int64_t all_keys(const span_t *spans, int64_t n_spans)
 {
-    return n_kv * n * 2;
+    int64_t n = 0;
+    for (int64_t s = 0; s < n_spans; s++)
+        n += padded(spans + s);
+    return n;
 }
 
 /* Bytes of scratch that ced_attend_tile needs. */
 int64_t ced_attend_tile_scratch(const span_t *spans, int64_t n_spans, int64_t n_kv, int64_t dim,
                                 int threads)
 {
-    int64_t n = 0;
-    for (int64_t s = 0; s < n_spans; s++)
-        n += padded(spans + s);
-    return n_kv * n * dim + 4 * (shared_floats(n_kv, n) + threads * BLOCK * (n + 16)) + 64;
+    int64_t n = all_keys(spans, n_spans);
+    return n_kv * n * dim + 4 * (2 * n_kv * n + threads * BLOCK * (n + 16)) + 64;
 }
 
 /* out[r] += sum over keys j of p[r, j] v[j], one chain per channel. */
@@ -106,77 +121,85 @@ static void convert_values(const int8_t *v, int64_t n, int64_t dim, int vectors,
     for (int64_t j = 0; j < n; j++)
         for (int c = 0; c < vectors; c++) {
             __m128i codes = _mm_maskz_loadu_epi8(lanes_below(16 * c, dim), v + j * dim + 16 * c);
-            _mm512_storeu_ps(out + (j * vectors + c) * 16, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)));
+            __m512 values = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
+            _mm512_storeu_ps(out + (j * vectors + c) * 16, values);
         }
 }
 
-/* Query rows first .. first + n - 1 of key head `head` (row r is query head r / T at query r % T). */
-static void attend_block(const int8_t *q, const float *q_scale, const span_t *spans,
-                         int64_t n_spans, int64_t head, int64_t group, int64_t n_queries,
-                         int64_t dim, float scale, int64_t first, int64_t n, const scratch_t *s,
-                         int64_t n_kv, float *out)
+/* Every row's scores over the keys of one span, which begin at `offset`. */
+static void score_span(const call_t *call, block_t *block, const span_t *span, int64_t offset)
 {
+    int64_t dim = call->dim, all_from = 0, all_to = span->n, any_from = span->n, any_to = 0;
+    for (int64_t r = 0; r < block->n; r++) {
+        int64_t t = (block->first + r) % call->n_queries;
+        int32_t from = span->from ? span->from[t] : 0;
+        int32_t to = span->to && span->to[t] < span->n ? span->to[t] : (int32_t)span->n;
+        all_from = from > all_from ? from : all_from;
+        all_to = to < all_to ? to : all_to;
+        any_from = from < any_from ? from : any_from;
+        any_to = to > any_to ? to : any_to;
+        block->from[r] = from;
+        block->to[r] = to;
+    }
+    for (int64_t j = 0; j < padded(span); j += STEP) {
+        int64_t at = block->head * call->n + offset + j;
+        float *scores = block->scores + offset + j;
+        if (j >= any_to || j + STEP <= any_from) {
+            for (int64_t r = 0; r < BLOCK; r++)
+                for (int64_t k = 0; k < STEP; k++)
+                    scores[r * call->stride + k] = -INFINITY;
+            continue;
+        }
+        int whole = j >= all_from && j + STEP <= all_to;
+        for (int r = 0; r < BLOCK; r += 6) {
+            const int8_t *q = block->q + r * dim;
+            const int32_t *start = block->start + r, *from = block->from + r, *to = block->to + r;
+            const uint8_t *keys = call->packed + at * dim;
+            const float *q_scale = block->scale + r, *k_scale = call->k_scale + at;
+            float *row = scores + r * call->stride, *most = block->most + 16 * r;
+            if (whole)
+                score_step(6, 0, q, start, q_scale, dim, keys, k_scale, from, to, j, row,
+                           call->stride, most);
+            else
+                score_step(6, 1, q, start, q_scale, dim, keys, k_scale, from, to, j, row,
+                           call->stride, most);
+        }
+    }
+}
+
+static void attend_block(const call_t *call, int64_t head, int64_t first, int64_t n, float *scores)
+{
+    const int64_t dim = call->dim, rows = call->group * call->n_queries;
     const int vectors = (int)((dim + 15) / 16);
-    int8_t rows[BLOCK * MAX_DIM] __attribute__((aligned(64))) = {0};
-    int32_t start[BLOCK] = {0}, from[BLOCK] = {0}, to[BLOCK] = {0};
-    float row_scale[BLOCK] = {0}, most[BLOCK * 16], values[VALUES * MAX_DIM], sums[BLOCK * MAX_DIM] = {0};
-    int64_t base = head * group * n_queries + first;
-    memcpy(rows, q + base * dim, n * dim);
+    block_t block = {.head = head, .first = first, .n = n, .scores = scores};
+    float values[VALUES * MAX_DIM], sums[BLOCK * MAX_DIM] = {0}, total[BLOCK];
+    memcpy(block.q, call->q + (head * rows + first) * dim, n * dim);
     for (int64_t r = 0; r < n; r++) {
-        start[r] = row_start(rows + r * dim, dim);
-        row_scale[r] = q_scale[base + r] * scale;
+        block.start[r] = row_start(block.q + r * dim, dim);
+        block.scale[r] = call->q_scale[head * rows + first + r] * call->scale;
     }
     for (int64_t i = 0; i < BLOCK * 16; i++)
-        most[i] = -INFINITY;
-    int64_t offset = 0;
-    for (int64_t i = 0; i < n_spans; offset += padded(spans + i), i++) {
-        const span_t *span = spans + i;
-        int64_t all_from = 0, all_to = span->n, any_from = span->n, any_to = 0;
-        for (int64_t r = 0; r < n; r++) {
-            int64_t t = (first + r) % n_queries;
-            from[r] = span->from ? span->from[t] : 0;
-            to[r] = span->to && span->to[t] < span->n ? span->to[t] : (int32_t)span->n;
-            all_from = from[r] > all_from ? from[r] : all_from;
-            all_to = to[r] < all_to ? to[r] : all_to;
-            any_from = from[r] < any_from ? from[r] : any_from;
-            any_to = to[r] > any_to ? to[r] : any_to;
-        }
-        for (int64_t j = 0; j < padded(span); j += STEP) {
-            int64_t at = head * s->n + offset + j;
-            if (j >= any_to || j + STEP <= any_from) {
-                for (int64_t r = 0; r < BLOCK; r++)
-                    for (int64_t k = 0; k < STEP; k++)
-                        s->scores[r * s->stride + offset + j + k] = -INFINITY;
-                continue;
-            }
-            int whole = j >= all_from && j + STEP <= all_to;
-            for (int r = 0; r < BLOCK; r += 6) {
-                float *scores = s->scores + r * s->stride + offset + j;
-                if (whole)
-                    score_step(6, 0, rows + r * dim, start + r, row_scale + r, dim, s->packed + at * dim,
-                               s->k_scale + at, from + r, to + r, j, scores, s->stride, most + 16 * r);
-                else
-                    score_step(6, 1, rows + r * dim, start + r, row_scale + r, dim, s->packed + at * dim,
-                               s->k_scale + at, from + r, to + r, j, scores, s->stride, most + 16 * r);
-            }
-        }
-    }
-    float total[BLOCK];
+        block.most[i] = -INFINITY;
+    for (int64_t i = 0, offset = 0; i < call->n_spans; offset += padded(call->spans + i), i++)
+        score_span(call, &block, call->spans + i, offset);
     for (int64_t r = 0; r < BLOCK; r++) {
-        float top = _mm512_reduce_max_ps(_mm512_loadu_ps(most + 16 * r));
-        total[r] = sum16(weigh_scores(s->scores + r * s->stride, s->v_scale + head * s->n, s->n, top));
+        float most = _mm512_reduce_max_ps(_mm512_loadu_ps(block.most + 16 * r));
+        const float *v_scale = call->v_scale + head * call->n;
+        total[r] = sum16(weigh_scores(scores + r * call->stride, v_scale, call->n, most));
     }
-    offset = 0;
-    for (int64_t i = 0; i < n_spans; offset += padded(spans + i), i++)
-        for (int64_t j = 0; j < spans[i].n; j += VALUES) {
-            int64_t left = spans[i].n - j < VALUES ? spans[i].n - j : VALUES;
-            convert_values(spans[i].v + (head * spans[i].stride + j) * dim, left, dim, vectors, values);
-            add_block(vectors, s->scores + offset + j, s->stride, values, left, sums);
+    for (int64_t i = 0, offset = 0; i < call->n_spans; offset += padded(call->spans + i), i++) {
+        const span_t *span = call->spans + i;
+        for (int64_t j = 0; j < span->n; j += VALUES) {
+            int64_t left = span->n - j < VALUES ? span->n - j : VALUES;
+            const int8_t *v = span->v + (head * span->stride + j) * dim;
+            convert_values(v, left, dim, vectors, values);
+            add_block(vectors, scores + offset + j, call->stride, values, left, sums);
         }
+    }
     for (int64_t r = 0; r < n; r++) {
-        int64_t t = (first + r) % n_queries, g = (first + r) / n_queries;
+        int64_t t = (first + r) % call->n_queries, g = (first + r) / call->n_queries;
         float inverse = total[r] == 0 ? 0 : 1 / total[r];
-        float *row = out + (t * n_kv * group + head * group + g) * dim;
+        float *row = call->out + ((t * call->n_kv + head) * call->group + g) * dim;
         for (int64_t d = 0; d < dim; d++)
             row[d] = sums[r * vectors * 16 + d] * inverse;
     }
@@ -188,33 +211,30 @@ void ced_attend_tile(const int8_t *q, const float *q_scale, const span_t *spans,
                      int64_t n_kv, int64_t group, int64_t n_queries, int64_t dim, float scale,
                      float *out, void *memory, int threads)
 {
-    int64_t n = 0;
-    for (int64_t s = 0; s < n_spans; s++)
-        n += padded(spans + s);
+    int64_t n = all_keys(spans, n_spans), rows = group * n_queries;
+    int64_t blocks = (rows + BLOCK - 1) / BLOCK;
     float *floats = (float *)(((uintptr_t)memory + 63) / 64 * 64);
-    float *scores = floats + shared_floats(n_kv, n);
-    scratch_t base = {(uint8_t *)(scores + threads * BLOCK * (n + 16)), floats, floats + n_kv * n, n, scores,
-                      n + 16};
-    int64_t blocks = (group * n_queries + BLOCK - 1) / BLOCK;
+    float *scores = floats + 2 * n_kv * n;
+    uint8_t *packed = (uint8_t *)(scores + threads * BLOCK * (n + 16));
+    const call_t call = {q, q_scale, spans, n_spans, n_kv, group, n_queries, dim, n, packed,
+                         floats, floats + n_kv * n, n + 16, scale, out};
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        int64_t offset = 0;
-        for (int64_t i = 0; i < n_spans; offset += padded(spans + i), i++) {
+        for (int64_t i = 0, offset = 0; i < n_spans; offset += padded(spans + i), i++) {
             int64_t steps = padded(spans + i) / STEP;
 #pragma omp for schedule(static) nowait
             for (int64_t k = 0; k < n_kv * steps; k++) {
                 int64_t head = k / steps, j = k % steps * STEP, at = head * n + offset + j;
-                pack_step(spans + i, head, j, dim, base.packed + at * dim, base.k_scale + at, base.v_scale + at);
+                pack_step(spans + i, head, j, dim, packed + at * dim, call.k_scale + at,
+                          call.v_scale + at);
             }
         }
-        scratch_t own = base;
-        own.scores += omp_get_thread_num() * BLOCK * base.stride;
+        float *own = scores + omp_get_thread_num() * BLOCK * call.stride;
 #pragma omp barrier
 #pragma omp for schedule(static)
         for (int64_t k = 0; k < n_kv * blocks; k++) {
-            int64_t head = k / blocks, first = k % blocks * BLOCK, left = group * n_queries - first;
-            attend_block(q, q_scale, spans, n_spans, head, group, n_queries, dim, scale, first,
-                         left < BLOCK ? left : BLOCK, &own, n_kv, out);
+            int64_t first = k % blocks * BLOCK, left = rows - first;
+            attend_block(&call, k / blocks, first, left < BLOCK ? left : BLOCK, own);
         }
     }
 }

@@ -1,7 +1,7 @@
 /* From an int32 product to attention's rows: dequantise, rotate, quantise, write into the cache.
  *
- * Letters: T rows, Hq query heads, H key heads, D head dimension, C rows of cache capacity. A row of
- * the product is [Hq queries | H keys | H values], each D channels; Hq may be 0.
+ * Letters: T rows, Hq query heads, H key heads, D head dimension, C rows of cache capacity. A row
+ * of the product is [Hq queries | H keys | H values], each D channels; Hq may be 0.
  */
 #include "kernels.h"
 #include "vec.h"

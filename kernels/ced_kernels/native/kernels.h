@@ -1,7 +1,6 @@
-/* What the library exports to its own files as well as to Python: one row's steps of a layer.
+/* What the files of the library call of each other: one row's steps of a layer.
  *
- * Arguments are described where the functions are defined. Addresses are written as `key_spans` and
- * `_Layer` in Python lay them out.
+ * Arguments are described where the functions are defined. Python lays out `span_t` in calls.py.
  */
 #ifndef CED_KERNELS_H
 #define CED_KERNELS_H

@@ -39,9 +39,9 @@ int64_t ced_layer_row_scratch(const layer_t *layer, const span_t *spans, int64_t
            ced_attend_row_scratch(spans, n_spans, layer->n_q);
 }
 
-/* x [D] -> out [D]: attention to `spans` and the feed-forward. The row's own keys and values go into
- * row `first` of kv_codes [2, H, C, d], kv_scale [2, H, C], which spans may hold; nowhere for null.
- * cos and sin [d]. `threads` share the products, `key_threads` the keys. */
+/* x [D] -> out [D]: attention to `spans` and the feed-forward. The row's own keys and values go
+ * into row `first` of kv_codes [2, H, C, d], kv_scale [2, H, C], which spans may hold; nowhere for
+ * null. cos and sin [d]. `threads` share the products, `key_threads` the keys. */
 void ced_layer_row(const layer_t *layer, const float *x, const float *cos, const float *sin,
                    int8_t *kv_codes, uint16_t *kv_scale, int64_t capacity, int64_t first,
                    const span_t *spans, int64_t n_spans, float *out, void *memory, int threads,

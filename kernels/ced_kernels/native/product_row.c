@@ -1,7 +1,8 @@
 /* The exact int8 product of one row with a weight: what a decode step does, bound by memory.
  *
- * Letters: K channels in, N channels out. Weights are shifted to unsigned on the way: sum (w + 128) x
- * = w.x + 128 sum(x). Integer sums are exact, so the result is that of every other exact product.
+ * Letters: K channels in, N channels out. Weights are shifted to unsigned on the way, so that
+ * sum (w + 128) x = w.x + 128 sum(x). Integer sums are exact, so the result is that of every other
+ * exact product.
  */
 #include "kernels.h"
 #include "vec.h"
@@ -42,7 +43,8 @@ void ced_product_row(const int8_t *x, const int8_t *weight, int64_t n_out, int64
     for (int64_t i = 0; i < n; i++)
         start -= 128 * x[i];
     int64_t runs = n_out / OUTPUTS;
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && n_out * n >= PARALLEL)
+    int parallel = threads > 1 && n_out * n >= PARALLEL;
+#pragma omp parallel for num_threads(threads) schedule(static) if (parallel)
     for (int64_t k = 0; k < runs; k++)
         product_outputs(OUTPUTS, x, start, weight + k * OUTPUTS * n, n, out + k * OUTPUTS);
     for (int64_t k = runs * OUTPUTS; k < n_out; k++)
