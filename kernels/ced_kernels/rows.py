@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 _LARGEST_HALF = 65504.0
+_LEAST_SCALE = 2.0**-126
 
 
 class Rows(NamedTuple):
@@ -39,6 +40,7 @@ def quantize_rows(x: Tensor, *, scale_dtype: torch.dtype = torch.float32) -> Row
     if scale_dtype is torch.float16:
         scale = scale.clamp(max=_LARGEST_HALF).half()
     exact = scale.float()
-    inverse = torch.where(exact > 0, 1 / exact, 0).unsqueeze(-1)
+    # The inverse of a smaller one is infinite, and nothing that small is worth a code.
+    inverse = torch.where(exact >= _LEAST_SCALE, 1 / exact, 0).unsqueeze(-1)
     codes = (x * inverse).round_().clamp_(-127, 127).to(torch.int8)
     return Rows(codes, scale)

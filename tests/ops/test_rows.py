@@ -15,8 +15,16 @@ def test_error_is_at_most_one_code(scale_dtype, values):
     x = torch.tensor([values])
     rows = quantize_rows(x, scale_dtype=scale_dtype)
     assert rows.codes.abs().max() <= 127
-    step = max(float(x.abs().max()) / 127, 6e-8)
-    assert float((rows.values() - x).abs().max()) <= step
+    # A scale is at most half of its type's smallest step off, or too small to be used at all.
+    smallest = torch.finfo(scale_dtype).smallest_normal * torch.finfo(scale_dtype).eps
+    bound = float(x.abs().max()) / 127 + 127 * max(smallest / 2, 2.0**-126)
+    assert float((rows.values() - x).abs().max()) <= bound
+
+
+def test_a_row_too_small_for_a_scale_is_zero_and_finite():
+    rows = quantize_rows(torch.tensor([[1e-42, 0.0, -1e-43]]))
+    assert rows.codes.eq(0).all()
+    assert rows.values().eq(0).all()
 
 
 def test_zero_row_has_zero_scale_and_codes():

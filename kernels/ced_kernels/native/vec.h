@@ -7,6 +7,7 @@
 #ifndef CED_VEC_H
 #define CED_VEC_H
 
+#include <float.h>
 #include <immintrin.h>
 #include <math.h>
 #include <stdint.h>
@@ -68,10 +69,10 @@ INLINE float row_amax(const float *x, int64_t n)
     return amax;
 }
 
-/* codes = clamp(round(x / scale)), ties to even; all 0 for scale 0. */
+/* codes = clamp(round(x / scale)), ties to even; all 0 for scales whose inverse is infinite. */
 INLINE void row_codes(const float *x, int64_t n, float scale, int8_t *codes)
 {
-    const __m512 inverse = _mm512_set1_ps(scale > 0 ? 1 / scale : 0);
+    const __m512 inverse = _mm512_set1_ps(scale >= FLT_MIN ? 1 / scale : 0);
     const __m512 top = _mm512_set1_ps(127), bottom = _mm512_set1_ps(-127);
     for (int64_t i = 0; i < n; i += 16) {
         __mmask16 lanes = lanes_below(i, n);
