@@ -15,16 +15,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ced_kvstore import Anchor, Store, StoreError
+from ced_kvstore import Store, StoreError
 from cedagent.engine.encode import encode_tile
 from cedagent.engine.fingerprint import fingerprint, model_digest
 from cedagent.engine.kernel_choice import KernelChoice, choose_kernels
 from cedagent.engine.protocol import PrefillUsage, Progress
+from cedagent.engine.publish import publish
 from cedagent.engine.replay import Mode, score
 from cedagent.engine.reuse import Known, take_known
 from cedagent.engine.sequence import CedSequence
 from cedagent.engine.state import SequenceState
-from cedagent.engine.streams import declared_streams, pack, raw
+from cedagent.engine.streams import declared_streams
 from cedagent.errors import ContextLimitError, UsageError
 from cedagent.model.ced import CedModel
 from cedagent.model.config import TILE, ModelConfig, WeightsDtype
@@ -80,6 +81,10 @@ class Engine:
             raise UsageError(f"precision must be int8 or float32, got {precision!r}")
         if replay_windows is not None and replay_windows < 1:
             raise UsageError(f"replay_windows must be at least 1, got {replay_windows}")
+        if kv is not None and not str(kv):
+            raise UsageError("kv must name a folder, got an empty text; None goes without a store")
+        if max_kv_bytes is not None and max_kv_bytes < 0:
+            raise UsageError(f"max_kv_bytes must not be negative, got {max_kv_bytes}")
         model_dir = resolve_model(model)
         chosen, notice = choose_kernels(kernels, ModelConfig.load(model_dir), precision=precision)
         loaded = CedModel(model_dir, precision=precision, kernels=chosen)
@@ -138,7 +143,7 @@ class Engine:
         Raises UsageError for no ids, ContextLimitError when they do not fit.
         """
         self.check_ids(ids)
-        if not ids:
+        if not len(ids):
             raise UsageError("expected at least one token id to score, got none")
         if len(ids) > self.context_limit:
             raise ContextLimitError(
@@ -188,10 +193,12 @@ class Engine:
             yield
 
     def check_ids(self, ids: Sequence[int]) -> None:
-        """Refuse ids outside the vocabulary; raises UsageError."""
+        """Refuse what is no token id of the vocabulary; raises UsageError."""
         for token in ids:
-            if not 0 <= token < self.vocab_size:
-                raise UsageError(f"token id must be 0 .. {self.vocab_size - 1}, got {token}")
+            if not isinstance(token, int) or not 0 <= token < self.vocab_size:
+                raise UsageError(
+                    f"a token id must be an int 0 .. {self.vocab_size - 1}, got {token!r}"
+                )
 
     def known_to(self, sequence: CedSequence | None) -> Iterator[Known]:
         """Yield what other open sequences hold in RAM."""
@@ -213,25 +220,19 @@ class Engine:
         pinned: bool = False,
     ) -> None:
         """Commit the settled blocks that the store does not have, and the anchor at their end."""
-        if self.store is None or self.store.read_only or not state.settled:
+        if self.store is None:
             return
-        path = ids[: state.settled]
         with self.forward():
-            match = self.store.match(path)
-            rows = {}
-            if match.blocks < len(path) // TILE:
-                n_blocks = len(path) // TILE - match.blocks
-                packed = pack(self.model, state, match.blocks, n_blocks)
-                rows = {name: raw(buffer) for name, buffer in packed.items()}
-            anchor = Anchor(
-                block_hash=self.store.hashes(path)[-1],
+            notice = publish(
+                self.model,
+                state,
+                ids,
+                store=self.store,
                 label=label,
                 kind=kind,
                 pinned=pinned,
-                n_tokens=len(ids),
             )
-            self.store.commit(path, first_block=match.blocks, rows=rows, anchors=[anchor])
-        self._take_notice(self.store.notice)
+        self._take_notice(notice)
 
     def _take_notice(self, notice: str | None) -> None:
         if notice is not None and notice not in self.notices:

@@ -42,7 +42,8 @@ class PrefillUsage:
     encoded: int = 0
     """Valid rows that went through the encoder."""
     reencoded: int = 0
-    """Of `encoded`: tokens already known before this append (fewer than 128)."""
+    """Of `encoded`: tokens already known before this append; fewer than 128 where the rows before
+    the last whole block are held in RAM or in the store."""
     rerun: int = 0
     """Rows below the restore point that were run again (in no sum)."""
     padded: int = 0

@@ -86,6 +86,8 @@ class Checkpoint:
         self._shapes = tensor_shapes(config)
         if not self.path.is_file():
             raise WeightsError(f"{self.path}: no such file; expected {dtype} weights of the model")
+        if not os.access(self.path, os.R_OK):
+            raise WeightsError(f"{self.path}: this user may not read it; change its permissions")
         try:
             self._file: Any = safe_open(self.path, framework="pt")
         except (SafetensorError, OSError) as error:
@@ -166,6 +168,10 @@ def _checked(config: ModelConfig, tensors: Mapping[str, Tensor]) -> dict[str, Te
 def _save(tensors: dict[str, Tensor], path: Path) -> None:
     temporary = path.with_suffix(".tmp")
     save_file(tensors, temporary, metadata={"format": "pt"})
+    # The library makes files private; weights are as public as the config beside them.
+    umask = os.umask(0)
+    os.umask(umask)
+    temporary.chmod(0o666 & ~umask)
     os.replace(temporary, path)
 
 

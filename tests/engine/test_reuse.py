@@ -223,16 +223,32 @@ def test_the_context_limit_is_checked_before_anything_is_appended(tmp_path):
 
 def test_bad_ids_and_bad_settings_are_one_line(model):
     engine = Engine.load(model)
-    with pytest.raises(UsageError, match=r"token id must be 0 \.\. 383, got 384"):
+    with pytest.raises(UsageError, match=r"token id must be an int 0 \.\. 383, got 384"):
         engine.sequence().prefill([384])
     with pytest.raises(EngineError, match="nothing to prefill"):
         engine.sequence().prefill([])
     with pytest.raises(UsageError, match="at least one token"):
         engine.logits([])
+    with pytest.raises(UsageError, match=r"must be an int 0 \.\. 383, got 5\.5"):
+        engine.logits([5.5])
+    with pytest.raises(UsageError, match="kv must name a folder"):
+        Engine.load(model, kv="")
+    with pytest.raises(UsageError, match="max_kv_bytes must not be negative"):
+        Engine.load(model, kv="kv", max_kv_bytes=-1)
     with pytest.raises(UsageError, match="mode must be"):
         Engine.load(model, mode="approximate")
     with pytest.raises(UsageError, match="precision must be"):
         Engine.load(model, precision="bf16")
+
+
+def test_a_store_that_has_no_room_says_so_once(model, kv):
+    engine = Engine.load(model, kv=kv, max_kv_bytes=300_000)
+    logits_of(engine, some_ids(2000))
+    assert len(engine.notices) == 1
+    assert "not everything is stored: the byte budget is full" in engine.notices[0]
+    expected, _ = logits_of(Engine.load(model), some_ids(2000))
+    assert torch.equal(logits_of(engine, some_ids(2000))[0], expected)
+    assert len(engine.notices) == 1
 
 
 def test_float32_and_int8_never_share_rows(model, kv):

@@ -71,6 +71,11 @@ def test_int8_where_only_float32_is_stored_says_what_to_do(tmp_path):
         CedModel(write_tiny(tmp_path, int8=False))
 
 
+def test_weights_are_as_public_as_the_config(model):
+    modes = {path.name: path.stat().st_mode & 0o777 for path in model.iterdir()}
+    assert modes["model.safetensors"] == modes["model-int8.safetensors"] == modes["config.json"]
+
+
 def test_digests_follow_contents_and_name_their_group(model, tmp_path):
     config = ModelConfig.load(model)
     groups = weight_groups(config)
