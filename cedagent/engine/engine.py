@@ -55,7 +55,7 @@ class Engine:
         self._lock = threading.RLock()
         self._open: weakref.WeakSet[CedSequence] = weakref.WeakSet()
         self._digest: str | None = None
-        self._take_notice(None if store is None else store.notice)
+        self.take_notice(None if store is None else store.notice)
 
     @classmethod
     def load(
@@ -100,10 +100,10 @@ class Engine:
             except StoreError as error:
                 refusal = f"the prefix store is not used: {error}"
         engine = cls(loaded, model_dir, store=store, mode=mode, replay_windows=replay_windows)
-        engine._take_notice(refusal)
-        engine._take_notice(notice)
+        engine.take_notice(refusal)
+        engine.take_notice(notice)
         if loaded.precision == "int8" and loaded.impl != "int_mm":
-            engine._take_notice(
+            engine.take_notice(
                 "this CPU's int8 product is not exact (no VNNI); the slower exact int8_fp32 runs"
             )
         return engine
@@ -145,10 +145,7 @@ class Engine:
         self.check_ids(ids)
         if not len(ids):
             raise UsageError("expected at least one token id to score, got none")
-        if len(ids) > self.context_limit:
-            raise ContextLimitError(
-                f"{len(ids)} tokens do not fit the context of {self.context_limit}"
-            )
+        self.check_fits(len(ids))
         state = SequenceState(self.model)
         with self.forward():
             for tile in range(-(-len(ids) // TILE)):
@@ -160,15 +157,18 @@ class Engine:
     ) -> PrefillUsage:
         """Encode and publish the whole blocks of a shared prefix, and pin its anchor.
 
-        Idempotent. The last, partial block is left to the session that goes on from there.
+        Idempotent. The last, partial block is left to the session that goes on from there. Raises
+        UsageError for ids out of the vocabulary, ContextLimitError when they do not fit.
         """
         self.check_ids(ids)
+        self.check_fits(len(ids))
         stop = len(ids) // TILE * TILE
         state = SequenceState(self.model)
         with self.forward():
             reused = take_known(
                 self.model, state, ids[:stop], open_sequences=self.known_to(None), store=self.store
             )
+        self.take_notice(reused.notice)
         first = state.settled
         for tile in range(first // TILE, stop // TILE):
             if progress is not None:
@@ -199,6 +199,14 @@ class Engine:
                 raise UsageError(
                     f"a token id must be an int 0 .. {self.vocab_size - 1}, got {token!r}"
                 )
+
+    def check_fits(self, n_tokens: int) -> None:
+        """Refuse more tokens than the context holds; raises ContextLimitError."""
+        if n_tokens > self.context_limit:
+            raise ContextLimitError(
+                f"{n_tokens} tokens do not fit the context of {self.context_limit}; shorten the "
+                "text or begin a new session"
+            )
 
     def known_to(self, sequence: CedSequence | None) -> Iterator[Known]:
         """Yield what other open sequences hold in RAM."""
@@ -232,8 +240,9 @@ class Engine:
                 kind=kind,
                 pinned=pinned,
             )
-        self._take_notice(notice)
+        self.take_notice(notice)
 
-    def _take_notice(self, notice: str | None) -> None:
+    def take_notice(self, notice: str | None) -> None:
+        """Add a warning for the user, once."""
         if notice is not None and notice not in self.notices:
             self.notices.append(notice)

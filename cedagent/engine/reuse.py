@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ced_kvstore import Store
+from ced_kvstore import Match, Store
 from cedagent.engine.state import SequenceState
 from cedagent.engine.streams import empty_buffers, raw, unpack
 from cedagent.model.ced import CedModel
@@ -33,6 +33,8 @@ class Reused:
 
     ram: int
     disk: int
+    notice: str | None = None
+    """One line for the user when stored rows could not be used."""
 
 
 def common_blocks(ours: Sequence[int], theirs: Sequence[int], *, most: int) -> int:
@@ -62,13 +64,21 @@ def take_known(
     if best is not None:
         state.copy_settled(best[1], best[0])
     ram = state.settled
-    disk = 0 if store is None else _restore(model, state, ids, store)
-    return Reused(ram=ram, disk=disk)
-
-
-def _restore(model: CedModel, state: SequenceState, ids: Sequence[int], store: Store) -> int:
-    """Read blocks beyond the settled part from the store; returns their tokens."""
+    if store is None:
+        return Reused(ram=ram, disk=0)
     match = store.match(ids)
+    disk = _restore(model, state, match, store)
+    notice = None
+    if match.reason == "corrupt" or ram + disk < match.position:
+        notice = (
+            f"prefix store {store.directory}: the stored rows from token {ram + disk:,} on are "
+            "damaged and are encoded again; `cedagent kv verify` checks the rest"
+        )
+    return Reused(ram=ram, disk=disk, notice=notice)
+
+
+def _restore(model: CedModel, state: SequenceState, match: Match, store: Store) -> int:
+    """Read matched blocks beyond the settled part from the store; returns their tokens."""
     first = start = state.settled // TILE
     while first < match.blocks:
         n_blocks = min(_RESTORE_BLOCKS, match.blocks - first)

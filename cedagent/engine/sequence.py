@@ -71,11 +71,7 @@ class CedSequence:
         engine, state = self._engine, self._state
         seen, stop = self._seen, len(self._ids) + len(new_ids)
         engine.check_ids(new_ids)
-        if stop > engine.context_limit:
-            raise ContextLimitError(
-                f"{stop} tokens do not fit the context of {engine.context_limit}; start a new "
-                "session or shorten the message"
-            )
+        engine.check_fits(stop)
         if not stop:
             raise EngineError("nothing to prefill: the sequence has no tokens")
         self._ids.extend(new_ids)
@@ -89,6 +85,7 @@ class CedSequence:
                 open_sequences=engine.known_to(self),
                 store=engine.store,
             )
+        engine.take_notice(reused.notice)
         first = state.settled
 
         def before_tile(pos: int) -> bool:

@@ -19,4 +19,6 @@ class Rope:
     def angles(self, start: int, n_rows: int) -> tuple[Tensor, Tensor]:
         """Return (cos, sin), each [n_rows, d], for positions from `start` on."""
         stop = start + n_rows
+        # A short slice would reach kernels that count on n_rows of angles.
+        assert 0 <= start <= stop <= len(self._cos), f"positions {start} .. {stop - 1}"
         return self._cos[start:stop], self._sin[start:stop]

@@ -133,6 +133,8 @@ def test_a_damaged_store_never_changes_the_answer(model, kv, damage):
     assert usage.reused_disk + usage.encoded == 700
     if damage != "index":
         assert 0 < usage.reused_disk < 640
+        (notice,) = engine.notices
+        assert f"from token {usage.reused_disk:,} on are damaged" in notice
     engine.close()
     # What was bad has been written again, and is whole.
     assert logits_of(Engine.load(model, kv=kv), ids)[1].reused_disk == 640
@@ -214,6 +216,10 @@ def test_the_context_limit_is_checked_before_anything_is_appended(tmp_path):
     with pytest.raises(ContextLimitError, match="201 tokens do not fit the context of 200"):
         sequence.prefill(some_ids(51))
     assert len(sequence.ids) == 150
+    with pytest.raises(ContextLimitError, match="201 tokens do not fit"):
+        engine.logits(some_ids(201))
+    with pytest.raises(ContextLimitError, match="400 tokens do not fit"):
+        engine.warm(some_ids(400))
     sequence.prefill(some_ids(49))
     sequence.feed(3)
     with pytest.raises(ContextLimitError, match="is full"):

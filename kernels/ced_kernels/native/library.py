@@ -100,6 +100,7 @@ class NativeKernels:
 
     def _sum(self, x: Tensor | None, product: Product) -> Tensor:
         n_rows, width = product.codes.shape
+        assert x is None or x.shape == product.codes.shape
         out = torch.empty(n_rows, width)
         self._library.ced_dequantize(
             None if x is None else address(x), *_addresses(product), n_rows, width, address(out),
@@ -111,6 +112,7 @@ class NativeKernels:
         self, x: Tensor, product: Product, weight: Tensor, *, eps: float
     ) -> tuple[Tensor, Rows]:
         """Add, normalise and quantise each row in one pass."""
+        assert product.codes.shape == x.shape
         n_rows, width = x.shape
         out, rows = torch.empty(n_rows, width), _empty_rows(n_rows, width)
         self._library.ced_add_norm_rows(
