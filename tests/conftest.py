@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from cedagent.threads import wait_asleep
+from cedagent.threads import spin_briefly
 
 # Before any test module loads torch.
-wait_asleep()
+spin_briefly()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,4 +1,4 @@
-"""Threads wait asleep by default, and the user's own policy stands."""
+"""Threads spin briefly by default, and the user's own policy stands."""
 
 import subprocess
 import sys
@@ -19,8 +19,8 @@ def policy(code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_loading_the_engine_lets_threads_sleep():
-    assert policy("from cedagent import Engine") == "PASSIVE None"
+def test_loading_the_engine_bounds_the_spin():
+    assert policy("from cedagent import Engine") == "None 1000"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import click
 
 from cedagent import __version__
 from cedagent.errors import CedError
-from cedagent.threads import wait_asleep
+from cedagent.threads import spin_briefly
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("cedagent.cli.chat:chat", "Talk with the model; tools and sessions included."),
@@ -92,7 +92,7 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line with these arguments (the process's own by default) and exit."""
-    wait_asleep()
+    spin_briefly()
     sys.exit(run(argv))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cedagent.threads import wait_asleep
+from cedagent.threads import spin_briefly
 
 if TYPE_CHECKING:
     from cedagent.engine.engine import Engine
@@ -18,7 +18,7 @@ __all__ = ["CedSequence", "Engine"]
 
 def __getattr__(name: str) -> Any:
     # Lazy, so that what needs only `cedagent.engine.protocol` loads no torch.
-    wait_asleep()
+    spin_briefly()
     if name == "Engine":
         from cedagent.engine.engine import Engine
 
