@@ -1,7 +1,8 @@
 """The decoder-only twin of a CED model: the same weights with every layer in the encoder (E = L).
 
 It is what the CED is compared with, so everything but the split is the same: kernels, store, tiles.
-Made once from the model directory and kept in the cache folder; made again when the model changes.
+Made once from the model directory and kept in the cache folder, not among the models that a chat is
+offered; made again when the model changes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from cedagent.paths import models_dir
+from cedagent.paths import cache_home
 
 
 def decoder_only(model: Path) -> Path:
@@ -20,7 +21,7 @@ def decoder_only(model: Path) -> Path:
     from cedagent.model.weights import Checkpoint, tensor_shapes, write_model
 
     source = {"twin_of": str(model.resolve()), "weights": _identity(model)}
-    folder = models_dir() / f"{model.name}-decoder-only"
+    folder = cache_home() / "bench" / f"{model.name}-decoder-only"
     if _origin(folder) == source:
         return folder
     config = ModelConfig.load(model)

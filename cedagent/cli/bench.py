@@ -184,11 +184,20 @@ def _print(report: Mapping[str, Any]) -> None:
     print_table(["time to the first token, ms", "cedagent", "decoder-only", "ratio"], rows)
     machine, versions = report["machine"], report["versions"]
     click.echo(
-        f"\n{report['model']}; medians (least - most) of {report['runs']} interleaved runs; "
+        f"\n{report['model']}; {_of_runs(report['runs'])}; "
         f"a restored prefix gave the logits of a cold run, bit for bit.\n"
         f"{machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, "
         f"{machine['capability']}; " + ", ".join(f"{k} {v}" for k, v in versions.items())
     )
+
+
+def _of_runs(runs: int) -> str:
+    """Say how far the figures can be trusted: none can that another process had a part in."""
+    if runs == 1:
+        return (
+            "1 run alone, which shows no spread; the machine must be idle, use --runs for figures"
+        )
+    return f"medians (least - most) of {runs} interleaved runs; the machine must be idle"
 
 
 def _cpu_name() -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cedagent.cli import loading
 from cedagent.cli.options import (
     kv_options,
     model_option,
@@ -78,6 +79,12 @@ def run(prompt: tuple[str, ...], **options: Any) -> int:
 
 
 def _start(prompt: str | None, options: Mapping[str, Any]) -> int:
+    from cedagent.cli.approval import Approval
+    from cedagent.cli.conversation import Conversation, Setup
+    from cedagent.cli.keyboard import Keyboard
+    from cedagent.cli.opening import plan_opening
+    from cedagent.cli.terminal import converse
+
     if isinstance(sys.stdin, io.TextIOWrapper):
         # A byte that is no UTF-8 becomes a replacement mark, not the end of the chat.
         sys.stdin.reconfigure(encoding="utf-8", errors="replace")
@@ -88,17 +95,44 @@ def _start(prompt: str | None, options: Mapping[str, Any]) -> int:
         raise UsageError("the prompt is empty; expected some text")
     on_terminal = prompt is None and sys.stdin.isatty() and sys.stdout.isatty()
     on_terminal = on_terminal and not options["jsonl"]
-    with _conversation(system, options, ask=on_terminal) as conversation:
-        if prompt is not None:
-            code = conversation.say(prompt)
-            if sys.stdout.isatty() and sys.stderr.isatty():
-                click.secho(conversation.footer, dim=True, err=True)
-            return code
+    # All that can be wrong without the model is told before the model is loaded.
+    builtin = [] if options["no_builtin_tools"] else loading.load_tools([], builtin=True)
+    tools = loading.load_tools(options["tool_sources"], builtin=False)
+    opening = plan_opening(options, [*builtin, *tools])
+    loading.ensure_model(options["model"], pull=options["pull"], ask=on_terminal)
+    with ExitStack() as held:
+        keyboard = None
         if on_terminal:
-            from cedagent.cli.terminal import converse
+            keyboard = held.enter_context(Keyboard.hold(sys.stdin.fileno()))
+        can_ask = sys.stdin.isatty() and sys.stderr.isatty()
+        approval = Approval(can_ask=can_ask, read_line=None if keyboard is None else keyboard.ask)
+        engine = loading.open_engine(options["model"], kv=options["kv"], no_kv=options["no_kv"])
+        held.callback(engine.close)
+        setup = Setup(
+            engine=engine,
+            system=system,
+            builtin=builtin,
+            tools=tools,
+            temperature=options["temperature"],
+            top_p=options["top_p"],
+            seed=options["seed"],
+            max_tokens=options["max_tokens"],
+            tool_choice=options["tool_choice"],
+            approval=approval,
+        )
+        conversation = Conversation(setup, _renderer(options["jsonl"]))
+        held.callback(conversation.close)
+        conversation.begin(opening)
+        if keyboard is not None:
+            return converse(conversation, keyboard)
+        return _pipe(conversation) if prompt is None else _answer(conversation, prompt)
 
-            return converse(conversation)
-        return _pipe(conversation)
+
+def _answer(conversation: Conversation, prompt: str) -> int:
+    code = conversation.say(prompt)
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        click.secho(conversation.footer, dim=True, err=True)
+    return code
 
 
 def _pipe(conversation: Conversation) -> int:
@@ -112,53 +146,6 @@ def _pipe(conversation: Conversation) -> int:
         if code == 130:
             break
     return worst
-
-
-@contextmanager
-def _conversation(
-    system: str | None, options: Mapping[str, Any], *, ask: bool
-) -> Iterator[Conversation]:
-    from cedagent.cli.approval import Approval
-    from cedagent.cli.conversation import Conversation, Setup
-    from cedagent.cli.loading import ensure_model, load_tools, open_engine
-    from cedagent.cli.session_names import last_session
-
-    named = [options["resume"], options["session"], options["fork"]]
-    if sum(map(bool, named)) > 1 and not (options["fork"] and options["session"]):
-        raise UsageError("-c, --session and --fork: give one (or --fork with --session NEWNAME)")
-    # All that can be wrong without the model is told before the model is loaded.
-    name = last_session() if options["resume"] else options["session"]
-    builtin = [] if options["no_builtin_tools"] else load_tools([], builtin=True)
-    tools = load_tools(options["tool_sources"], builtin=False)
-    ensure_model(options["model"], pull=options["pull"], ask=ask)
-    engine = open_engine(options["model"], kv=options["kv"], no_kv=options["no_kv"])
-    try:
-        setup = Setup(
-            engine=engine,
-            system=system,
-            builtin=builtin,
-            tools=tools,
-            temperature=options["temperature"],
-            top_p=options["top_p"],
-            seed=options["seed"],
-            max_tokens=options["max_tokens"],
-            tool_choice=options["tool_choice"],
-            approval=Approval(can_ask=sys.stdin.isatty() and sys.stderr.isatty()),
-        )
-        conversation = Conversation(setup, _renderer(options["jsonl"]))
-        if options["fork"]:
-            origin, _, turns = options["fork"].partition("@")
-            conversation.open(origin, must="exist")
-            conversation.fork(turns, name=name)
-        else:
-            conversation.open(name, must="exist" if options["resume"] else "either")
-    except BaseException:
-        engine.close()
-        raise
-    try:
-        yield conversation
-    finally:
-        conversation.close()
 
 
 def _renderer(jsonl: bool) -> Renderer:

@@ -6,18 +6,19 @@ touches token ids. A stop by Ctrl-C leaves the session as it is and the conversa
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from cedagent.cli.approval import Approval
 from cedagent.cli.interrupt import stop_on_interrupt
+from cedagent.cli.opening import Opening, check_tool_choice
+from cedagent.cli.pace import Pace
 from cedagent.cli.render import Renderer, warn
 from cedagent.cli.report import count
 from cedagent.cli.session_names import fresh_name, listed_tools
-from cedagent.errors import SessionError, UsageError
-from cedagent.events import Done, Event, Prefill, Text, ToolArgs, ToolStart, Usage
+from cedagent.errors import SessionError
+from cedagent.events import Done, ToolEnd, Usage
 from cedagent.paths import sessions_dir
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Setup:
             top_p=self.top_p,
             seed=self.seed,
             tool_choice=self.tool_choice,
-            approve=self.approval,
+            approve=self.approval if self.approval.can_ask else None,
         )
 
 
@@ -79,6 +80,8 @@ class Conversation:
         self._total = Usage()
         self._last: tuple[Usage, float] | None = None
         self._warned: set[str] = set()
+        self.on_stop: Callable[[], None] = lambda: None
+        """Called, perhaps in a signal handler, when an answer is told to stop."""
         self._warn_of_engine()
 
     @property
@@ -117,27 +120,28 @@ class Conversation:
             raise SessionError(f"session {name} exists; /switch goes on with it")
         listed = listed_tools(name)
         agent = self._setup.agent(listed=listed)
-        names = listed or {spec.name for spec in agent.specs}
-        if agent.tool_choice not in {"auto", "none", "required", *names}:
-            raise UsageError(
-                f"--tool-choice {agent.tool_choice}: expected auto, none, required or one of "
-                f"{', '.join(sorted(names)) or 'no tools'}"
-            )
+        check_tool_choice(
+            agent.tool_choice,
+            {spec.name for spec in agent.specs} if listed is None else listed,
+        )
         self._take(agent.session(name or fresh_name()))
 
-    def fork(self, turns: str, *, name: str | None = None) -> None:
+    def begin(self, opening: Opening) -> None:
+        """Open the session that a chat begins with; raises UsageError."""
+        if opening.origin is None:
+            self.open(opening.name, must="exist" if opening.must_exist else "either")
+        else:
+            self.open(opening.origin, must="exist")
+            self.fork(opening.turns, name=opening.name, seed=self._setup.seed)
+
+    def fork(self, turns: int | None, *, name: str | None = None, seed: int | None = None) -> None:
         """Go on in a copy of the session in use, whole or up to a turn; raises UsageError."""
-        try:
-            n_turns = int(turns) if turns else None
-        except ValueError:
-            raise UsageError(f"expected a number of turns to fork at, got {turns}") from None
-        self._take(self._open.fork(name or fresh_name(self.name), turns=n_turns))
+        self._take(self._open.fork(name or fresh_name(self.name), turns=turns, seed=seed))
 
     def close(self) -> None:
-        """Close the session in use and the engine."""
+        """Close the session in use; the engine is whose it was."""
         if self._session is not None:
             self._session.close()
-        self._setup.engine.close()
 
     def say(self, prompt: str | None) -> int:
         """Take one turn, show its events, and return the exit code of its stop reason."""
@@ -148,6 +152,7 @@ class Conversation:
             nonlocal stopped
             stopped = True
             session.cancel()
+            self.on_stop()
 
         approval = self._setup.approval
         approval.refused, approval.is_stopped = False, lambda: stopped
@@ -159,6 +164,8 @@ class Conversation:
                     session.cancel()
                 pace.note(event)
                 self._renderer.event(event)
+                if isinstance(event, ToolEnd):
+                    self._tell_if_unasked(event)
                 if isinstance(event, Done):
                     self._total += event.usage
                     self._last = event.usage, pace.tokens_per_second(event.usage)
@@ -198,32 +205,15 @@ class Conversation:
         self._session = session
         self._total, self._last = Usage(), None
 
+    def _tell_if_unasked(self, event: ToolEnd) -> None:
+        """Say that a call was turned down for want of a terminal to ask on."""
+        approval, tool = self._setup.approval, self._open.agent.registry.get(event.name)
+        if event.error and tool is not None and tool.approve == "ask" and not approval.can_ask:
+            approval.refused = True
+            warn(f"{event.name} was not run: it asks for an approval, and there is no terminal")
+
     def _warn_of_engine(self) -> None:
         for notice in self._setup.engine.notices:
             if notice not in self._warned:
                 self._warned.add(notice)
                 warn(notice)
-
-
-class Pace:
-    """The time in which tokens were written, without prefills and tools."""
-
-    def __init__(self) -> None:
-        self._seconds = 0.0
-        self._last = time.monotonic()
-        self._writing = False
-
-    def note(self, event: Event) -> None:
-        """Count the time since the last event if it went into writing."""
-        now = time.monotonic()
-        is_written = isinstance(event, Text | ToolStart | ToolArgs)
-        if self._writing and (is_written or isinstance(event, Done)):
-            self._seconds += now - self._last
-        # An output begins when its prefill has ended and ends with its text or its last argument.
-        self._writing = is_written or isinstance(event, Prefill)
-        self._last = now
-
-    def tokens_per_second(self, usage: Usage) -> float:
-        """Return the speed of a run's outputs, 0 when too little was written to tell."""
-        n_tokens = usage.sampled + usage.forced
-        return n_tokens / self._seconds if n_tokens > 1 and self._seconds > 0 else 0.0

@@ -14,17 +14,21 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from cedagent import __version__
 from cedagent.cli.options import json_option, kv_options, model_option
 from cedagent.cli.report import disk_bytes, print_json, size
-from cedagent.errors import CedError
+from cedagent.errors import CedError, UsageError
 from cedagent.paths import cache_home, data_home, kv_dir
 
 LIBRARIES = (
     "torch", "numpy", "safetensors", "tokenizers", "llguidance", "lmdb", "msgpack", "msgspec",
     "xxhash", "gguf", "click", "rich", "prompt-toolkit",
 )  # fmt: skip
+
+
+_MISSING = "not here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +46,26 @@ class Finding:
 @model_option
 @kv_options
 @json_option
-def doctor(model: str, kv: Path | None, no_kv: bool, as_json: bool) -> int:
-    """Say what this machine and installation can do, and why."""
-    findings = [*_machine(), *_arithmetic(), _model(model), *_folders(kv or kv_dir(), no_kv)]
+@click.pass_context
+def doctor(ctx: click.Context, model: str, kv: Path | None, no_kv: bool, as_json: bool) -> int:
+    """Say what this machine and installation can do, and why.
+
+    Exit code 2 when the model is broken, or was named and is not there.
+    """
+    found = _model(model)
+    # Before its first `model pull` an installation is not at fault for having no model.
+    is_named = ctx.get_parameter_source("model") is not ParameterSource.DEFAULT
+    is_wrong = not found.good and (is_named or found.value != _MISSING)
+    findings = [*_machine(), *_arithmetic(), found, *_folders(kv or kv_dir(), no_kv)]
     if as_json:
         print_json([asdict(finding) for finding in findings])
-        return 0
-    width = max(len(finding.name) for finding in findings)
-    for finding in findings:
-        mark = " " if finding.good else "!"
-        note = f"  ({finding.note})" if finding.note else ""
-        click.echo(f"{mark} {finding.name:<{width}}  {finding.value}{note}")
-    return 0
+    else:
+        width = max(len(finding.name) for finding in findings)
+        for finding in findings:
+            mark = " " if finding.good else "!"
+            note = f"  ({finding.note})" if finding.note else ""
+            click.echo(f"{mark} {finding.name:<{width}}  {finding.value}{note}")
+    return UsageError.exit_code if is_wrong else 0
 
 
 def _machine() -> list[Finding]:
@@ -111,14 +123,18 @@ def _kernels() -> Finding:
 
 
 def _model(name: str) -> Finding:
+    from cedagent.cli.model_check import read_problems
     from cedagent.model.config import ModelConfig
     from cedagent.model.locate import resolve_model
 
     try:
         directory = resolve_model(name)
-        config = ModelConfig.load(directory)
     except CedError as error:
-        return Finding("model", name, str(error), good=False)
+        return Finding("model", _MISSING, str(error), good=False)
+    problems = read_problems(directory)
+    if problems:
+        return Finding("model", f"{name} is broken", "; ".join(problems), good=False)
+    config = ModelConfig.load(directory)
     layers = f"{config.n_encoder_layers} encoder + {config.n_decoder_layers} decoder layers"
     return Finding(
         "model",

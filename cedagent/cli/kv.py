@@ -83,9 +83,9 @@ def why(
     folder: Path | None,
     as_json: bool,
 ) -> int:
-    """Say why the system prompt in FILE, or a session, is served from the store or not.
+    """Say why a prompt or a session hits or misses.
 
-    FILE - stands for the default system prompt.
+    FILE holds a system prompt; - stands for the default system prompt.
     """
     from cedagent.cli import explain
     from cedagent.cli.loading import ensure_model, load_tools, open_engine
@@ -118,7 +118,10 @@ def why(
 @_folder_option
 @json_option
 def verify(fix: bool, folder: Path | None, as_json: bool) -> int:
-    """Check every record; exit code 5 when something is damaged and was not mended."""
+    """Check every record.
+
+    Exit code 5 when something is damaged and was not mended.
+    """
     store = _store(folder)
     problems = []
     if store is not None:
@@ -149,7 +152,10 @@ def rm(
     purge: bool,
     folder: Path | None,
 ) -> int:
-    """Remove what one LABEL (from ls) kept, and the blocks that nothing else needs."""
+    """Remove what a LABEL (from ls) kept.
+
+    Blocks that something else needs stay.
+    """
     if [label, session, block, everything or None].count(None) != 3:
         raise UsageError("kv rm: expected one of LABEL, --session NAME, --block HASH, --all")
     folder = folder or kv_dir()

@@ -95,11 +95,16 @@ def _tools_of(source: str) -> list[Tool]:
 
 
 def _is_file(place: str) -> bool:
-    return place.endswith(".py") or "/" in place or Path(place).is_file()
+    path = Path(place)
+    if path.is_dir() and not (path / "__init__.py").is_file():
+        return True
+    return place.endswith(".py") or "/" in place or path.is_file()
 
 
 def _import_file(path: Path) -> ModuleType:
     path = path.expanduser()
+    if path.is_dir():
+        raise UsageError(f"-t {path}: is a folder; expected a Python file with tools")
     if not path.is_file():
         raise UsageError(f"-t {path}: no such file; expected a Python file with tools")
     # Registered under a name of its own: type hints are resolved through the module.
@@ -138,7 +143,8 @@ def _import_error(place: str, error: BaseException) -> BaseException:
     if isinstance(error, CedError | KeyboardInterrupt):
         return error
     if isinstance(error, SyntaxError):
-        return UsageError(f"-t {place}: line {error.lineno}: not Python: {error.msg}")
+        at = f"line {error.lineno}: " if error.lineno else ""
+        return UsageError(f"-t {place}: {at}not Python: {error.msg}")
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == place]
     where = f"line {lines[-1]}: " if lines else ""

@@ -2,11 +2,13 @@
 
 It imports a command's module when that command is named, so `cedagent --help` reads little else.
 Whatever goes wrong ends as one line on stderr: exit code 2 for a wrong argument, file or name, 3
-for a limit, 4 for a refused call, 5 for the engine, 130 for an interrupt.
+for a limit, 4 for a refused call, 5 for the engine, 130 for an interrupt, 143 and 129 for SIGTERM
+and SIGHUP.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -16,6 +18,8 @@ from typing import NoReturn
 import click
 
 from cedagent import __version__
+from cedagent.cli.endings import complain, complain_of_file, open_standard_streams, reader_gone
+from cedagent.cli.interrupt import Terminated, end_on_termination
 from cedagent.errors import CedError
 from cedagent.threads import spin_briefly
 
@@ -52,15 +56,6 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
-def complain(message: str, *, exit_code: int = 2, where: click.Context | None = None) -> int:
-    """Write one line to stderr and return the exit code; `where` adds a pointer to its help."""
-    line = " ".join(message.split())
-    if where is not None:
-        line += f" (see: {where.command_path} --help)"
-    click.echo(f"cedagent: {line}", err=True)
-    return exit_code
-
-
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="cedagent %(version)s")
 def cli() -> None:
@@ -70,19 +65,18 @@ def cli() -> None:
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; errors become one line on stderr."""
     try:
-        code: object = cli.main(argv, "cedagent", standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
-    except click.ClickException as error:
-        return complain(error.format_message(), where=getattr(error, "ctx", None))
+        return _run(argv)
     except (click.Abort, KeyboardInterrupt):
         return 130
+    except Terminated as error:
+        return error.exit_code
     except CedError as error:
         return complain(str(error), exit_code=error.exit_code)
-    except BrokenPipeError:
-        # The reader has gone (`cedagent kv ls | head`): nothing is left to say to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit:
+        # click's way to end when the reader has gone (`cedagent kv ls | head`).
+        return reader_gone()
+    except OSError as error:
+        return reader_gone() if error.errno == errno.EPIPE else complain_of_file(error)
     except Exception as error:  # the top: a bug of ours must end as a line, not a screenful
         if os.environ.get("CEDAGENT_DEBUG"):
             raise
@@ -90,9 +84,25 @@ def run(argv: Sequence[str] | None = None) -> int:
         return complain(f"unexpected {what} (CEDAGENT_DEBUG=1 shows where)", exit_code=5)
 
 
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        code: object = cli.main(argv, "cedagent", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        # A group without a command asks what there is, which is no mistake.
+        click.echo(error.ctx.get_help())
+        return 0
+    except click.ClickException as error:
+        return complain(error.format_message(), where=getattr(error, "ctx", None))
+    sys.stdout.flush()
+    return code if isinstance(code, int) else 0
+
+
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line with these arguments (the process's own by default) and exit."""
     spin_briefly()
+    end_on_termination()
+    if not open_standard_streams():
+        sys.exit(complain("standard output is closed: expected a terminal, a file or a pipe"))
     sys.exit(run(argv))
 
 

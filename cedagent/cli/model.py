@@ -45,7 +45,10 @@ def pull(name: str, wheel: Path | None) -> int:
               help="Decoder window in tokens; 0: YOCO.")  # fmt: skip
 @click.option("--no-int8", is_flag=True, help="Write float32 weights alone.")
 def convert(source: Path, dst: Path, encoder_layers: int, window: int, no_int8: bool) -> int:
-    """Turn a Llama checkpoint, a GGUF file or a Hugging Face folder, into a CED model."""
+    """Turn a Llama checkpoint into a CED model.
+
+    SOURCE is a GGUF file or a Hugging Face folder.
+    """
     from cedagent.upcycle.convert import convert as convert_checkpoint
 
     with progress_bar() as progress:
@@ -66,9 +69,10 @@ def convert(source: Path, dst: Path, encoder_layers: int, window: int, no_int8: 
 @click.option("--tokens", type=click.IntRange(1), metavar="N", default=32_768, show_default=True)
 @json_option
 def cost(config: Path, tokens: int, as_json: bool) -> int:
-    """Print what a prompt of N tokens costs: work, active parameters, bytes.
+    """Print what a prompt of N tokens costs.
 
-    CONFIG is a config.json or the folder that holds one, of either family.
+    In work, active parameters and bytes. CONFIG is a config.json or the folder that holds one, of
+    either family.
     """
     from cedagent.model.cost import read_cost
 
@@ -104,7 +108,10 @@ def cost(config: Path, tokens: int, as_json: bool) -> int:
 @model_option
 @json_option
 def score(file: Path, context: int, model: str, as_json: bool) -> int:
-    """Print how well a model predicts a text: bits per token and perplexity (`full` mode)."""
+    """Print how well a model predicts a text.
+
+    In bits per token and perplexity, in `full` mode.
+    """
     from cedagent.cli.loading import ensure_model, open_engine
     from cedagent.cli.scoring import score_text
 
@@ -136,7 +143,10 @@ def score(file: Path, context: int, model: str, as_json: bool) -> int:
 @click.option("--window", type=click.IntRange(0), metavar="W", default=128, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 def tiny(dst: Path, layers: int, encoder_layers: int, window: int, seed: int) -> int:
-    """Write a tiny model with random weights: for tests and for trying things out."""
+    """Write a tiny model with random weights.
+
+    For tests and for trying things out.
+    """
     from cedagent.model.tiny import write_tiny
 
     if dst.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +13,23 @@ from cedagent.errors import UsageError
 from cedagent.model.locate import DEFAULT_MODEL
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _number(
+    what: str, accepts: Callable[[float], bool]
+) -> Callable[[click.Context, click.Parameter, str], float]:
+    """Return an option's callback that takes finite numbers and says in our words what it wants."""
+
+    def convert(ctx: click.Context, param: click.Parameter, value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number) or not accepts(number):
+            raise click.BadParameter(f"expected {what}, got {value}", ctx=ctx, param=param)
+        return number
+
+    return convert
 
 
 def model_option(command: Command) -> Command:
@@ -71,16 +89,16 @@ def sampling_options(command: Command) -> Command:
     )(command)
     command = click.option(
         "--top-p",
-        type=click.FloatRange(0, 1, min_open=True),
-        default=1.0,
+        callback=_number("a number above 0 and at most 1", lambda p: 0 < p <= 1),
+        default="1",
         show_default=True,
         metavar="P",
         help="Draw among the likeliest tokens that reach this probability.",
     )(command)
     return click.option(
         "--temperature",
-        type=click.FloatRange(0),
-        default=0.0,
+        callback=_number("a number of at least 0", lambda t: t >= 0),
+        default="0",
         show_default=True,
         metavar="T",
         help="0 always takes the likeliest token.",
@@ -109,4 +127,6 @@ def system_text(given: str | None) -> str | None:
     """Return the text of `-s`: as it stands, or a file's after @; raises UsageError."""
     if given is None or not given.startswith("@"):
         return given
+    if given == "@":
+        raise UsageError("-s @: expected the name of a file after @")
     return read_text(Path(given[1:]).expanduser(), what="-s")

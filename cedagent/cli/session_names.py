@@ -1,10 +1,11 @@
-"""Names of sessions: a fresh one, the last one, and what a log's head says before it is opened."""
+"""Names of sessions: a fresh one, the last one, and what a log says before it is opened."""
 
 from __future__ import annotations
 
-import json
 import time
+from typing import Any
 
+from cedagent.agent.log import check_name, read_entries
 from cedagent.errors import SessionError
 from cedagent.paths import sessions_dir
 
@@ -27,14 +28,27 @@ def last_session() -> str:
     return logs[-1].stem
 
 
+def entries_of(name: str) -> list[dict[str, Any]]:
+    """Return a session's log as it is now, nothing when there is none of that name.
+
+    It takes no lock. Raises SessionError for what is no name, and for a damaged log.
+    """
+    path = sessions_dir() / f"{check_name(name)}.jsonl"
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise SessionError(f"session {name}: cannot read {path}: {error.strerror}") from None
+    return read_entries(data, path=path)[0]
+
+
 def listed_tools(name: str | None) -> frozenset[str] | None:
     """Return the tools that a session lists in its head, None when there is no such session."""
     if name is None:
         return None
     try:
-        with (sessions_dir() / f"{name}.jsonl").open(encoding="utf-8") as lines:
-            head = json.loads(lines.readline())
-        return frozenset(tool["name"] for tool in head["tools"])
+        return frozenset(tool["name"] for tool in entries_of(name)[0]["tools"])
     # Opening the session says what is wrong with it, in its own words.
-    except (OSError, ValueError, KeyError, TypeError):
+    except (SessionError, LookupError, TypeError):
         return None

@@ -15,7 +15,7 @@ import click
 from cedagent.agent.log import LogFile, check_name, read_entries
 from cedagent.cli.options import json_option
 from cedagent.cli.report import age, print_json, print_table
-from cedagent.errors import SessionError
+from cedagent.errors import EngineError, SessionError
 from cedagent.paths import kv_dir, sessions_dir
 
 
@@ -82,7 +82,11 @@ def rm(names: tuple[str, ...], purge: bool, kv: Path | None) -> int:
         path.unlink()
         log.close()
         shutil.rmtree(path.with_suffix(".results"), ignore_errors=True)
-        dropped = drop_label(kv or kv_dir(), f"session:{name}", purge=purge)
+        try:
+            dropped = drop_label(kv or kv_dir(), f"session:{name}", purge=purge)
+        except EngineError as error:
+            # The log is what the user wanted gone; blocks that nobody names are evicted in time.
+            dropped = f": its log; {error}"
         click.echo(f"removed {name}{dropped}")
     return 0
 

@@ -1,10 +1,12 @@
 """Slash commands of the chat: a table of names, what each does, and one line of help.
 
-A line that starts with a slash never reaches the model: an unknown command is an error line.
+A line whose first word is a slash and letters never reaches the model: an unknown command is an
+error line. A leading space, or a path, makes it text.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +18,9 @@ from cedagent.errors import UsageError
 
 if TYPE_CHECKING:
     from cedagent.cli.conversation import Conversation
+
+
+_COMMAND = re.compile(r"/[A-Za-z]*(?:\s|$)")
 
 
 class Leave(Exception):
@@ -31,12 +36,20 @@ class Slash:
     action: Callable[[Conversation, str], None]
 
 
+def is_command(line: str) -> bool:
+    """Return whether a line is a slash command, known or not: no path and no text."""
+    return _COMMAND.match(line) is not None
+
+
 def run(conversation: Conversation, line: str) -> None:
     """Run one slash command; raises UsageError when there is none of that name, Leave on /quit."""
-    name, _, argument = line.partition(" ")
+    name, _, argument = line.replace("\n", " ").partition(" ")
     command = TABLE.get(name)
     if command is None:
-        raise UsageError(f"no command {printable(name)}; /help lists them (nothing was sent)")
+        raise UsageError(
+            f"no command {printable(name)}; /help lists them (nothing was sent; a space before it "
+            "sends it as text)"
+        )
     command.action(conversation, argument.strip())
 
 
@@ -70,7 +83,11 @@ def _switch(conversation: Conversation, argument: str) -> None:
 
 
 def _fork(conversation: Conversation, argument: str) -> None:
-    conversation.fork(argument)
+    try:
+        turns = int(argument) if argument else None
+    except ValueError:
+        raise UsageError(f"expected a number of turns to fork at, got {argument}") from None
+    conversation.fork(turns)
     click.echo(conversation.describe())
 
 

@@ -13,48 +13,79 @@ from typing import TYPE_CHECKING
 import click
 
 from cedagent.cli import slash
+from cedagent.cli.keyboard import Keyboard
 from cedagent.cli.render import warn
 from cedagent.errors import CedError
 from cedagent.paths import data_home
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.history import History
 
     from cedagent.cli.conversation import Conversation
 
 
-def converse(conversation: Conversation) -> int:
+def converse(conversation: Conversation, keyboard: Keyboard) -> int:
     """Read lines until Ctrl-D or /quit; return the exit code 0."""
-    reader = _reader(conversation)
+    from cedagent.cli.history import open_history
+
+    history, notice = open_history(data_home() / "history")
+    if notice is not None:
+        warn(notice)
+    reader = _reader(conversation, history)
+    # What was typed for after an answer is not meant for after its end by Ctrl-C.
+    conversation.on_stop = keyboard.discard
     click.echo(f"{conversation.describe()} /help lists the commands, Ctrl-D leaves.")
     while True:
         try:
-            line = reader.prompt("> ").strip()
+            line = _read(reader, keyboard)
         except KeyboardInterrupt:
+            keyboard.discard()
             click.echo("Ctrl-C stops an answer; to leave, press Ctrl-D or type /quit.")
             continue
         except EOFError:
             return 0
+        _tell_once(history)
         try:
-            if not line:
+            if not line.strip():
                 continue
-            if line.startswith("/"):
-                slash.run(conversation, line)
+            if slash.is_command(line):
+                slash.run(conversation, line.strip())
             else:
-                conversation.say(line)
+                conversation.say(line.strip())
         except slash.Leave:
             return 0
         except KeyboardInterrupt:
             # A second Ctrl-C while the first was being obeyed: the run has ended, the chat goes on.
+            keyboard.discard()
             warn("interrupted; the session is kept")
         except CedError as error:
             warn(str(error))
 
 
-def _reader(conversation: Conversation) -> PromptSession[str]:
+def _read(reader: PromptSession[str], keyboard: Keyboard) -> str:
+    """Edit one message, beginning with what was typed ahead."""
+    from prompt_toolkit.input.typeahead import get_typeahead
+
+    with keyboard.given_away() as typed:
+        try:
+            return reader.prompt("> ", default=typed)
+        finally:
+            # What came with the Enter key belongs to the next message, it is none of its own.
+            keyboard.feed("".join(key.data for key in get_typeahead(reader.input)))
+
+
+def _tell_once(history: History) -> None:
+    from cedagent.cli.history import PromptHistory
+
+    if isinstance(history, PromptHistory) and history.notice is not None:
+        warn(history.notice)
+        history.notice = None
+
+
+def _reader(conversation: Conversation, history: History) -> PromptSession[str]:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
-    from prompt_toolkit.history import FileHistory
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
     from prompt_toolkit.output import ColorDepth
 
@@ -68,12 +99,8 @@ def _reader(conversation: Conversation) -> PromptSession[str]:
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
-    history = data_home() / "history"
-    history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # What was typed is as private as the sessions are; FileHistory would use the umask.
-    os.close(os.open(history, os.O_CREAT | os.O_WRONLY, 0o600))
     return PromptSession(
-        history=FileHistory(str(history)),
+        history=history,
         # Multi-line, so that a pasted text stays one message; Enter sends, Alt-Enter breaks a line.
         multiline=True,
         key_bindings=keys,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cedagent.cli.options import json_option, model_option
+from cedagent.cli.render import warn
 from cedagent.cli.report import print_json
 from cedagent.errors import UsageError
 
@@ -25,14 +26,23 @@ def tools() -> None:
 @model_option
 @json_option
 def check(sources: tuple[str, ...], model: str, as_json: bool) -> int:
-    """Print the schemas of tools (of the built-in ones without an argument), or what is wrong.
+    """Print tools' schemas, or what is wrong.
 
-    The cost in tokens is counted with MODEL's tokenizer, where that model is there.
+    Without an argument, those of the built-in tools. The cost in tokens is counted with
+    MODEL's tokenizer, where that model is there.
     """
     from cedagent.agent.resume import spec_as_json
     from cedagent.cli.loading import load_tools
 
-    specs = [spec_as_json(tool.spec) for tool in load_tools(sources, builtin=not sources)]
+    loaded = load_tools(sources, builtin=not sources)
+    specs = [spec_as_json(tool.spec) for tool in loaded]
+    if sources:
+        taken = {tool.name for tool in load_tools([], builtin=True)}
+        for name in sorted(taken & {tool.name for tool in loaded}):
+            warn(
+                f"{name} is also a built-in tool: chat takes it with --no-builtin-tools alone; "
+                "rename it with tool(name=...)"
+            )
     tokenizer = _tokenizer(model)
     rows = [
         {**spec, "tokens": len(tokenizer.encode(_compact(spec))) if tokenizer else None}

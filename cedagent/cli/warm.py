@@ -1,7 +1,7 @@
 """`cedagent warm FILE...`: encode system prompts ahead of time and pin them in the store.
 
 A chat with the same system prompt and tools then encodes only its user's turn and the partial block
-before it. Warming again is a hit and costs nothing; it always exits with 0 when nothing is wrong.
+before it. Warming again is a hit and costs nothing; exit code 0 means that everything is stored.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from cedagent.errors import EngineError
 if TYPE_CHECKING:
     from cedagent.agent.tools import Tool
     from cedagent.engine import Engine
+
+BLOCK = 128
+"""Tokens of one block of the store; a partial one is not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,8 @@ def warm(
 ) -> int:
     """Encode system prompts ahead of time; without a FILE, the one that chat uses by default.
 
-    A FILE holds what chat is given as -s @FILE. Safe beside a running chat.
+    A FILE holds what chat is given as -s @FILE. Beside a running chat, which alone may write
+    to the store, it says that it cannot.
     """
     from cedagent.cli.loading import ensure_model, load_tools, open_engine
     from cedagent.cli.render import warn
@@ -66,13 +70,15 @@ def warm(
     ensure_model(model)
     engine = open_engine(model, kv=kv)
     try:
-        done = [_warm(engine, tools, name, text) for name, text in texts]
+        prompts = [_prompt(engine, tools, name, text) for name, text in texts]
+        _check_writable(engine, prompts)
+        done = [_warm(engine, name, ids) for name, ids in prompts]
         notices = list(engine.notices)
-        is_lost = engine.store is None or engine.store.read_only
+        lost = [name for name, ids in prompts if not _is_stored(engine, ids)]
     finally:
         engine.close()
-    if is_lost and not all(w.hit for w in done):
-        raise EngineError("; ".join(["not everything was kept", *notices]))
+    if lost:
+        raise EngineError("; ".join([f"not everything of {', '.join(lost)} is stored", *notices]))
     for notice in notices:
         warn(notice)
     if as_json:
@@ -87,11 +93,30 @@ def warm(
     return 0
 
 
-def _warm(engine: Engine, tools: list[Tool], name: str, text: str | None) -> Warmed:
+def _prompt(
+    engine: Engine, tools: list[Tool], name: str, text: str | None
+) -> tuple[str, list[int]]:
     from cedagent.agent.agent import Agent
 
     agent = Agent(engine, system=text, tools=tools)
-    ids = agent.format.begin(agent.system, agent.specs)
+    return name, agent.format.begin(agent.system, agent.specs)
+
+
+def _check_writable(engine: Engine, prompts: list[tuple[str, list[int]]]) -> None:
+    """Raise EngineError, before anything is encoded, when that would be thrown away."""
+    if engine.store is not None and not engine.store.read_only:
+        return
+    if not all(_is_stored(engine, ids) for _, ids in prompts):
+        why = "; ".join(engine.notices) or "the prefix store cannot be written"
+        raise EngineError(f"nothing was encoded, for it could not be kept: {why}")
+
+
+def _is_stored(engine: Engine, ids: list[int]) -> bool:
+    blocks = len(ids) // BLOCK
+    return not blocks or (engine.store is not None and engine.store.match(ids).blocks >= blocks)
+
+
+def _warm(engine: Engine, name: str, ids: list[int]) -> Warmed:
     started = time.monotonic()
     used = engine.warm(ids, label=f"warm:{name}")
     seconds = time.monotonic() - started

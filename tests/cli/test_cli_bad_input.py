@@ -89,6 +89,13 @@ def test_missing_files_are_one_line(cli: Cli, tiny: Path, tmp_path: Path) -> Non
         (["chat", "-p", "x", "-c"], "no session to resume"),
         (["chat", "-p", "x", "--kv", "a", "--no-kv"], "--no-kv"),
         (["chat", "-p", "x", "--tool-choice", "nobody"], "calculator"),
+        (["chat", "-p", "x", "--temperature", "nan"], "number of at least 0, got nan"),
+        (["chat", "-p", "x", "--top-p", "abc"], "at most 1, got abc"),
+        (["chat", "-p", "x", "--session", ""], "session name ''"),
+        (["chat", "-p", "x", "--tool-choice", "required", "--no-builtin-tools"], "no tools"),
+        (["chat", "-p", "x", "-s", "@"], "file after @"),
+        (["chat", "-p", "x", "-t", "."], "is a folder"),
+        (["chat", "-p", "x", "-t", "/tmp"], "is a folder"),
         (["sessions", "show", "nobody"], "nobody"),
         (["sessions", "rm", "nobody"], "nobody"),
         (["kv", "why"], "--session"),
@@ -146,3 +153,52 @@ def test_another_system_prompt_or_tool_on_a_session_is_one_line(
         assert_one_line(cli("chat", "-p", "again", "--session", "s", *extra), "session s")
     ran = cli("chat", "-p", "again", "--session", "s", "-s", "Be brief.")
     assert (ran.code, ran.out) == (0, "two\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "part"),
+    [
+        (["--session", "s", "--seed", "6"], "keeps the seed it began with (5)"),
+        (["--fork", "s", "--session", "s"], "session s exists"),
+        (["--fork", "s@x"], "-1 to 1, got x"),
+        (["--fork", "s@2"], "-1 to 1, got 2"),
+        (["--fork", "s@"], "got nothing"),
+        (["--fork", "nobody"], "no session nobody"),
+        (["--session", "../s"], "../s"),
+        (["--session", "s", "--tool-choice", "calculator"], "no tools"),
+    ],
+)
+def test_wrong_sessions_are_told_before_the_model_is_loaded(
+    cli: Cli,
+    scripted: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    argv: list[str],
+    part: str,
+) -> None:
+    scripted("one", "two")
+    start = ["chat", "-p", "x", "--session", "s", "--seed", "5", "--no-builtin-tools"]
+    assert cli(*start).code == 0
+
+    def loaded(*args: object, **kwargs: object) -> None:
+        raise EngineError("the model was loaded")
+
+    monkeypatch.setattr("cedagent.cli.loading.open_engine", loaded)
+    assert_one_line(cli("chat", "-p", "x", *argv), part)
+
+
+def test_tool_file_that_is_no_text_names_no_line(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "binary.py"
+    path.write_bytes(bytes(range(256)))
+    ran = cli("tools", "check", path)
+    assert_one_line(ran, "binary.py")
+    assert "None" not in ran.err
+
+
+def test_tool_named_like_a_builtin_one_is_warned_of(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from cedagent import tool\n\n@tool\ndef now() -> str:\n    'Doc.'\n    return ''\n"
+    )
+    ran = cli("tools", "check", path)
+    assert ran.code == 0
+    assert "now is also a built-in tool" in ran.err

@@ -132,7 +132,9 @@ def test_refused_call_has_code_4(cli: Cli, scripted: Scripted, tmp_path: Path) -
     assert ran.code == 4
     assert "it ran" not in ran.out
     assert ran.out.endswith("Not done.\n")
+    assert ran.err.count("\n") == 1
     assert "wipe was not run" in ran.err
+    assert "the user refused" not in ran.out, "nobody was asked"
 
 
 def test_tool_error_goes_to_the_model_and_is_no_failure(cli: Cli, scripted: Scripted) -> None:

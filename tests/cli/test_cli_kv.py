@@ -170,6 +170,20 @@ def test_sessions_rm_drops_log_results_and_blocks(
     assert json.loads(cli("kv", "ls", "--json").out)["stats"]["blocks"] == 0
 
 
+def test_sessions_rm_beside_another_writer_says_what_stays(
+    cli: Cli, tiny: Path, rules: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ced_kvstore import Store
+
+    cli("chat", "-m", tiny, "-s", f"@{rules}", "-p", "Go.", *FAST, "--session", "s")
+    monkeypatch.setattr(Store, "read_only", property(lambda self: True))
+    monkeypatch.setattr(Store, "notice", property(lambda self: "in use by another process"))
+    ran = cli("sessions", "rm", "s")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("removed s: its log; the store keeps the blocks of session:s: in use")
+    assert not list((home / "sessions").glob("*.jsonl"))
+
+
 def test_sessions_show_says_what_was_said(cli: Cli, scripted: Callable[..., Any]) -> None:
     from cedagent.testing import call
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 
 from cedagent import __version__
 from cedagent.cli import probe
+from cedagent.cli.bench import _of_runs
 
 Cli = Callable[..., Any]
 
@@ -35,10 +37,57 @@ def test_doctor_reports_the_machine_and_makes_nothing(cli: Cli, tiny: Path, home
     assert [path.name for path in home.rglob("*") if not path.is_symlink()] == ["cache"]
 
 
-def test_doctor_says_that_a_model_is_missing_and_exits_with_0(cli: Cli) -> None:
+def test_doctor_says_that_a_named_model_is_missing_and_exits_with_2(cli: Cli) -> None:
     ran = cli("doctor", "-m", "nobody")
-    assert ran.code == 0
+    assert ran.code == 2
     assert [line for line in ran.out.splitlines() if line.startswith("! model")]
+
+
+def test_doctor_before_the_first_pull_says_how_to_get_the_model(cli: Cli) -> None:
+    ran = cli("doctor")
+    assert ran.code == 0
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("! model")]
+    assert "cedagent model pull" in line
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    ("file", "spoil", "part"),
+    [
+        ("model-int8.safetensors", Path.unlink, "no such file"),
+        ("model-int8.safetensors", _cut, "not a safetensors file"),
+        ("tokenizer.json", Path.unlink, "tokenizer.json"),
+        ("tokenizer.json", _cut, "tokenizer.json"),
+        ("config.json", lambda p: p.write_text(p.read_text().replace("chatml", "x")), "'x'"),
+        ("config.json", _cut, "config.json"),
+    ],
+)
+def test_doctor_finds_what_a_chat_would_stumble_over(
+    cli: Cli, tiny: Path, tmp_path: Path, file: str, spoil: Callable[[Path], object], part: str
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(tiny, model)
+    assert cli("doctor", "-m", model).code == 0
+    spoil(model / file)
+    ran = cli("doctor", "-m", model)
+    assert ran.code == 2
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("! model")]
+    assert part in line
+    assert cli("chat", "-m", model, "-p", "x").code != 0
+
+
+def test_doctor_names_a_tensor_of_another_shape(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(tiny, model)
+    config = json.loads((model / "config.json").read_text())
+    config["intermediate_size"] += 2
+    (model / "config.json").write_text(json.dumps(config))
+    ran = cli("doctor", "-m", model)
+    assert ran.code == 2
+    assert "mlp.gate_proj.weight: expected" in ran.out
 
 
 def test_doctor_says_that_slower_kernels_run_without_a_compiler(
@@ -121,7 +170,7 @@ def test_tools_check_prints_schemas_and_cost(cli: Cli, tiny: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_bench_prints_every_situation_for_both_models(cli: Cli, tiny: Path) -> None:
+def test_bench_prints_every_situation_for_both_models(cli: Cli, tiny: Path, home: Path) -> None:
     ran = cli("bench", "--quick", "-m", tiny, "--json")
     assert ran.code == 0, ran.err
     report = json.loads(ran.out)
@@ -132,6 +181,9 @@ def test_bench_prints_every_situation_for_both_models(cli: Cli, tiny: Path) -> N
         for figures in row["times"].values():
             assert figures["min_s"] <= figures["median_s"] <= figures["max_s"]
             assert figures["min_s"] > 0
+    twins = [path.name for path in (home / "cache" / "bench").iterdir()]
+    assert twins == [f"{tiny.name}-decoder-only"]
+    assert not (home / "cache" / "models").exists(), "a chat would be offered the twin"
     on_disk = report["bytes_per_token_on_disk"]
     assert on_disk["decoder-only"] > on_disk["cedagent"] > 0
 
@@ -150,3 +202,9 @@ def test_bench_refuses_to_report_when_a_hit_differs_from_cold(
     assert ran.code == 5
     assert ran.out == ""
     assert "no figures" in ran.err
+
+
+def test_figures_of_one_run_say_so() -> None:
+    assert "1 run alone" in _of_runs(1)
+    assert "5 interleaved runs" in _of_runs(5)
+    assert all("must be idle" in _of_runs(n) for n in (1, 5))

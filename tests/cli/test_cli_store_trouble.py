@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ced_kvstore import Files
+from ced_kvstore import Commit, Files, Store
 
 Cli = Callable[..., Any]
 ASK = ["--max-tokens", "30", "--temperature", "0.8", "--seed", "5", "--no-builtin-tools"]
@@ -59,6 +59,47 @@ def test_warm_into_a_full_disk_says_so_and_fails(
     ran = cli("warm", "-m", tiny)
     assert ran.code == 5
     assert os.strerror(errno.ENOSPC) in ran.err
+
+
+def test_warm_into_a_read_only_store_encodes_nothing_and_still_reports_a_hit(
+    cli: Cli, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("warm", "-m", tiny).code == 0
+    monkeypatch.setattr(Store, "read_only", property(lambda self: True))
+    monkeypatch.setattr(Store, "notice", property(lambda self: "in use by another process"))
+    hit = cli("warm", "-m", tiny)
+    assert hit.code == 0
+    assert " hit " in hit.out
+
+    def encoded(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a tile was encoded")
+
+    monkeypatch.setattr("cedagent.engine.engine.encode_tile", encoded)
+    rules = tmp_path / "rules.txt"
+    rules.write_text("Count. " * 300)
+    ran = cli("warm", rules, "-m", tiny)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (5, "", 1)
+    assert "nothing was encoded" in ran.err
+    assert "in use by another process" in ran.err
+
+
+def test_warm_that_keeps_less_than_all_says_so_and_fails(
+    cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        Store, "commit", lambda *args, **kwargs: Commit(blocks=0, skipped=0, reason="no budget")
+    )
+    ran = cli("warm", "-m", tiny)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (5, "", 1)
+    assert "not everything" in ran.err
+    assert "no budget" in ran.err
+
+
+def test_warm_of_more_than_the_context_has_code_3(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.txt"
+    rules.write_text("Count to one. " * 9000)
+    ran = cli("warm", rules, "-m", tiny)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (3, "", 1)
 
 
 def test_session_log_on_a_full_disk_is_one_warning(

@@ -1,0 +1,60 @@
+"""Whether a model directory holds what a chat needs: weights by name and shape, tokenizer, format.
+
+It reads headers alone and loads no weights, so a good answer here takes milliseconds; what it
+cannot see is a flipped bit in the numbers themselves.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cedagent.errors import CedError, WeightsError
+
+
+def read_problems(model_dir: Path) -> list[str]:
+    """Return one line per thing that keeps a chat from running on the model; none if it can."""
+    from cedagent.chat.template import chat_format
+    from cedagent.chat.tokenizer import Tokenizer
+    from cedagent.model.config import ModelConfig
+
+    try:
+        config = ModelConfig.load(model_dir)
+    except CedError as error:
+        return [str(error)]
+    problems = []
+    if config.weights_dtype != "int8":
+        problems.append(f"{model_dir} has {config.weights_dtype} weights alone; convert it again")
+    else:
+        try:
+            _check_weights(model_dir)
+        except CedError as error:
+            problems.append(str(error))
+    try:
+        tokenizer = Tokenizer.load(model_dir)
+        chat_format(config.chat_format, tokenizer=tokenizer)
+    except CedError as error:
+        problems.append(str(error))
+    return problems
+
+
+def _check_weights(model_dir: Path) -> None:
+    from safetensors import safe_open
+
+    from cedagent.model.config import ModelConfig
+    from cedagent.model.weights import SCALE_SUFFIX, Checkpoint, tensor_shapes
+
+    config = ModelConfig.load(model_dir)
+    # Tells of a file that is missing, unreadable, cut short or of another kind.
+    path = Checkpoint(model_dir, config, dtype="int8").path
+    expected = tensor_shapes(config)
+    scales = {name + SCALE_SUFFIX: shape[:1] for name, shape in expected.items() if len(shape) > 1}
+    with safe_open(path, framework="pt") as file:
+        names = frozenset(file.keys())
+        for name, shape in (expected | scales).items():
+            if name not in names:
+                raise WeightsError(f"{path}: tensor {name} is missing")
+            found = tuple(file.get_slice(name).get_shape())
+            if found != shape:
+                raise WeightsError(
+                    f"{path}: tensor {name}: expected {list(shape)}, got {list(found)}"
+                )
