@@ -13,6 +13,20 @@ from typing import Any, ClassVar, Literal
 StopReason = Literal["end", "limit", "context", "cancelled", "error"]
 
 
+def clean(text: str) -> str:
+    """Return the text without lone surrogates, which no UTF-8 file or token can hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def one_line(message: object) -> str:
+    """Return a message, whoever wrote it, as one clean line."""
+    try:
+        text = str(message)
+    except Exception:  # an exception of a user's tool may not even be able to say what it is
+        text = type(message).__name__
+    return " ".join(clean(text).split())
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one run, summed over its prefills and outputs."""
@@ -103,6 +117,9 @@ class Notice:
     kind: ClassVar[str] = "notice"
     message: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", one_line(self.message))
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -113,6 +130,9 @@ class Done:
     stop_reason: StopReason
     usage: Usage
     message: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", one_line(self.message))
 
 
 Event = Prefill | Text | ToolStart | ToolArgs | ToolEnd | Notice | Done

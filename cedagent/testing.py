@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class ScriptedModel:
     """An engine that replays `outputs`: texts, or token ids without the stop id."""
 
     chat_format = "chatml"
+    store: None = None
+    """It has no prefix store."""
 
     def __init__(
         self,
@@ -47,9 +49,11 @@ class ScriptedModel:
         model_digest: str = "scripted",
     ) -> None:
         """Read `tokenizer.json` in `model_dir`, or build a tiny one; `*_s` slow it down."""
+        self._remove_own: Callable[[], object] = lambda: None
         if model_dir is None:
             model_dir = Path(tempfile.mkdtemp(prefix="cedagent-scripted-"))
-            weakref.finalize(self, shutil.rmtree, model_dir, ignore_errors=True)
+            # Also when it is never closed.
+            self._remove_own = weakref.finalize(self, shutil.rmtree, model_dir, ignore_errors=True)
             write_tiny_tokenizer(model_dir)
         self.model_dir = model_dir
         self.context_limit = context_limit
@@ -62,12 +66,29 @@ class ScriptedModel:
         self.outputs = tuple(outputs)
         self.prefills: list[tuple[int, int]] = []
         """(ids before, ids after) of every prefill that came to its end."""
+        self.notices: list[str] = []
+        """One-line warnings for the user, as an engine has them; none by itself."""
         # What every answer begins with, whatever stands before it.
         self._header = _common_end(self.format.user("a"), self.format.results(["b"]))
 
     def sequence(self, ids: Sequence[int] = ()) -> ScriptedSequence:
         """Open a sequence over ids that are known but not yet run."""
         return ScriptedSequence(self, ids)
+
+    def warm(
+        self, ids: Sequence[int], *, label: str = "warm", progress: Progress | None = None
+    ) -> PrefillUsage:
+        """Pretend to encode the whole tiles, every time anew: without a store none is kept."""
+        stop = len(ids) // _TILE * _TILE
+        for done in range(_TILE, stop + 1, _TILE):
+            time.sleep(self.tile_s)
+            if progress is not None:
+                progress(done, stop, 0)
+        return PrefillUsage(encoded=stop)
+
+    def close(self) -> None:
+        """Remove the model directory if it is one of its own."""
+        self._remove_own()
 
     def next_id(self, ids: Sequence[int]) -> int:
         """Return the id that the script has after `ids`; raises EngineError if it has none."""

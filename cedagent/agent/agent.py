@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from cedagent.agent.choice import check_choice
 from cedagent.agent.limits import Limits
 from cedagent.agent.outcome import RunResult, WarmReport
 from cedagent.agent.results import make_more
@@ -23,11 +24,9 @@ from cedagent.agent.tools import Tool, as_tools
 from cedagent.chat.grammar import CallGrammar
 from cedagent.chat.template import ChatFormat, ToolSpec, chat_format
 from cedagent.chat.tokenizer import Tokenizer
-from cedagent.engine.protocol import EngineLike
+from cedagent.engine.protocol import EngineLike, Progress, Sampling
 from cedagent.errors import UsageError
-from cedagent.events import Event
-
-_BLOCK = 128
+from cedagent.events import Event, one_line
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,18 +55,12 @@ class Agent:
     """What a new session lists, `more` included where a result may have to be read on."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.tools, (str, Tool)) or not isinstance(self.tools, Sequence):
-            raise UsageError(f"tools: expected a list of tools, got {type(self.tools).__name__}")
-        if not 0 <= self.temperature < float("inf"):
-            raise UsageError(f"temperature: expected 0 or more, got {self.temperature}")
-        if not 0 < self.top_p <= 1:
-            raise UsageError(f"top_p: expected above 0 and at most 1, got {self.top_p}")
-        if self.seed is not None and not 0 <= self.seed < 2**64:
-            raise UsageError(f"seed: expected 0 to 2**64 - 1, got {self.seed}")
+        self._check_settings()
         tools = as_tools(self.tools)
         specs = [tool.spec for tool in tools]
         if any(tool.paged for tool in tools) and all(tool.name != "more" for tool in tools):
             specs.append(make_more().spec)
+        check_choice(self.tool_choice, [spec.name for spec in specs])
         tokenizer = Tokenizer.load(self.engine.model_dir)
         fmt = chat_format(self.engine.chat_format, tokenizer=tokenizer)
         # Tells at once of a schema that cannot be enforced, and makes the vocabulary ready, which
@@ -113,22 +106,19 @@ class Agent:
             async for event in session.astream(prompt, tool_choice=tool_choice):
                 yield event
 
-    def warm(self) -> WarmReport:
-        """Encode the system prompt and tools, so that every later session starts from them."""
+    def warm(self, *, label: str = "warm", progress: Progress | None = None) -> WarmReport:
+        """Encode the system prompt and tools ahead of time and pin them in the engine's store.
+
+        Every later session, also of another process, starts from their whole blocks; the partial
+        block behind them is left to it. Without a store that can be written nothing is kept.
+        """
         started = time.monotonic()
         ids = self.format.begin(self.system, self.specs)
-        if not ids:
-            return WarmReport(tokens=0, hit=True, reused=0, encoded=0, seconds=0.0)
-        sequence = self.engine.sequence()
-        try:
-            used = sequence.prefill(ids, label="warm")
-        finally:
-            sequence.close()
-        reused = used.reused_ram + used.reused_disk
+        used = self.engine.warm(ids, label=label, progress=progress)
         return WarmReport(
             tokens=len(ids),
-            hit=reused >= len(ids) // _BLOCK * _BLOCK,
-            reused=reused,
+            hit=used.encoded == 0,
+            reused=used.reused_ram + used.reused_disk,
             encoded=used.encoded,
             seconds=time.monotonic() - started,
         )
@@ -140,3 +130,17 @@ class Agent:
     def draw_seed(self) -> int:
         """Return the seed of a new session."""
         return secrets.randbits(64) if self.seed is None else self.seed
+
+    def _check_settings(self) -> None:
+        is_system = self.system is None or isinstance(self.system, str)
+        is_tools = isinstance(self.tools, Sequence) and not isinstance(self.tools, str)
+        for name, value, is_right, expected in (
+            ("system", self.system, is_system, "a text or None"),
+            ("tools", self.tools, is_tools, "a list of tools"),
+            ("limits", self.limits, isinstance(self.limits, Limits), "Limits"),
+            ("approve", self.approve, self.approve is None or callable(self.approve), "a function"),
+        ):
+            if not is_right:
+                raise UsageError(f"{name}: expected {expected}, got {one_line(repr(value))[:80]}")
+        # It knows the ranges of these.
+        Sampling(self.temperature, self.top_p, 0 if self.seed is None else self.seed)

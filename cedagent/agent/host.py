@@ -18,19 +18,30 @@ class LoopHost:
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop
         self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._closed = False
 
     def submit(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
-        """Start a coroutine; cancelling the future cancels it."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=self._loop.run_forever, name="cedagent-loop", daemon=True
-            )
-            self._thread.start()
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        """Start a coroutine, from any thread; cancelling the future cancels it.
+
+        Raises RuntimeError once the run is over: a tool that was given up may still come here.
+        """
+        with self._lock:
+            if self._closed:
+                coroutine.close()
+                raise RuntimeError("the run is over")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="cedagent-loop", daemon=True
+                )
+                self._thread.start()
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def close(self) -> None:
         """Stop the loop if it is ours; cancelled coroutines get a moment to clean up."""
+        with self._lock:
+            self._closed = True
         if self._loop is None or self._thread is None:
             return
         closing = asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, fields
 
+from cedagent.errors import UsageError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Caps of one run; None means no cap."""
+    """Caps of one run; None means no cap. Raises UsageError for a cap that is no number."""
 
     outputs: int | None = 20
     """Most outputs (a sampled stretch, to its end or to its calls)."""
@@ -37,8 +39,9 @@ class Limits:
                 continue
             kinds = (int, float) if f.name == "seconds" else (int,)
             low = least.get(f.name, 1)
-            if not isinstance(value, kinds) or isinstance(value, bool) or value < low:
-                raise ValueError(
+            # Written so that NaN, which compares with nothing, is refused too.
+            if not isinstance(value, kinds) or isinstance(value, bool) or not value >= low:
+                raise UsageError(
                     f"Limits.{f.name}: expected a number of at least {low}, got {value!r}"
                 )
 

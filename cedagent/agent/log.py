@@ -28,7 +28,7 @@ _UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUO
 
 def check_name(name: str) -> str:
     """Return the name if it can name a session; raises SessionError."""
-    if not _NAME.fullmatch(name) or name.endswith(".results"):
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.endswith(".results"):
         raise SessionError(
             f"session name {name!r}: expected letters, digits, '.', '_' and '-', "
             "at most 100, beginning with a letter or digit"
@@ -82,8 +82,11 @@ def read_entries(data: bytes, *, path: Path) -> tuple[list[Entry], int]:
 class LogFile:
     """An open log, locked against other processes; `notice` says if it cannot be written."""
 
-    def __init__(self, path: Path) -> None:
-        """Open or create; raises SessionError if another process holds it or it is damaged."""
+    def __init__(self, path: Path, *, begins: bytes = b"") -> None:
+        """Open or create; raises SessionError if another process holds it or it is damaged.
+
+        Every log begins with the bytes `begins`: a file that does not is none, and stays as it is.
+        """
         self.path = path
         self.notice: str | None = None
         self.say: Callable[[str], None] | None = None
@@ -101,6 +104,11 @@ class LogFile:
             with os.fdopen(os.dup(fd), "rb") as file:
                 data = file.read()
             self.entries, self._end = read_entries(data, path=path)
+            if data and not self.entries and not _is_torn_start(data, begins):
+                raise SessionError(
+                    f"session {path.stem}: {path} is no session log; expected one, or no such "
+                    "file: move it away or take another name"
+                )
             self.dropped_bytes = size - self._end
         except BaseException:
             self.close()
@@ -202,6 +210,11 @@ class LogFile:
         )
         if self.say is not None:
             self.say(self.notice)
+
+
+def _is_torn_start(data: bytes, begins: bytes) -> bool:
+    """Tell whether data may be a first append that never finished."""
+    return b"\n" not in data and data[: len(begins)] == begins[: len(data)]
 
 
 def write_all(fd: int, data: bytes, *, offset: int) -> None:

@@ -45,9 +45,11 @@ class WarmReport:
     """What `Agent.warm` did for the system prompt and tools."""
 
     tokens: int
-    """Length of the warm prefix."""
+    """Length of the warm prefix; what is beyond its last whole block is never encoded here."""
     hit: bool
     """True when all its whole blocks were known already."""
     reused: int
+    """Tokens of whole blocks that were known."""
     encoded: int
+    """Tokens of whole blocks that were encoded."""
     seconds: float

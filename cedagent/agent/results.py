@@ -16,6 +16,7 @@ import msgspec
 from cedagent.agent.schema import encode_other
 from cedagent.agent.tools import Context, Tool, ToolError, tool
 from cedagent.chat.tokenizer import Tokenizer
+from cedagent.events import clean
 
 # Only so much text is looked at per token of the cap; no vocabulary packs prose as densely.
 _CHARS_PER_TOKEN = 16
@@ -36,11 +37,6 @@ def render(value: Any) -> str:
         # Integers beyond 64 bits, which JSON itself does not mind.
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=encode_other)
         return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
-
-
-def clean(text: str) -> str:
-    """Return the text without lone surrogates, which no UTF-8 file or token can hold."""
-    return text.encode("utf-8", "replace").decode()
 
 
 class Kept:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cedagent.agent.entries import HEAD_START, VERSION, head_problem
 from cedagent.agent.log import Entry, LogFile, check_name
 from cedagent.agent.results import Kept
 from cedagent.agent.transcript import Transcript
@@ -22,8 +23,6 @@ from cedagent.paths import sessions_dir
 
 if TYPE_CHECKING:
     from cedagent.agent.agent import Agent
-
-VERSION = 1
 
 
 @dataclass(slots=True)
@@ -42,20 +41,22 @@ def open_transcript(agent: Agent, name: str | None) -> Opened:
         head = new_head(agent, name="")
         return Opened(Transcript(head, fmt=agent.format, log=None), None, Kept())
     path = sessions_dir() / f"{check_name(name)}.jsonl"
-    log = LogFile(path)
+    log = LogFile(path, begins=HEAD_START)
     kept = Kept(path.with_suffix(".results"))
     try:
         if not log.entries:
             transcript = Transcript(new_head(agent, name=name), fmt=agent.format, log=log)
             return Opened(transcript, log, kept, _notices(log))
         head = log.entries[0]
-        if head.get("kind") != "head" or head.get("version") != VERSION:
+        problem = head_problem(head)
+        if problem is not None:
             raise SessionError(
-                f"session {name}: {path} is no log of this version of cedagent; "
-                "begin another session"
+                f"session {name}: line 1 of {path}: {problem}; begin another session"
             )
         notes = _check(agent, head)
-        transcript = Transcript.load(log.entries, fmt=agent.format, log=log)
+        transcript = Transcript.load(
+            log.entries, fmt=agent.format, log=log, vocab_size=agent.engine.vocab_size
+        )
         notes += _check_model(agent, transcript)
         return Opened(transcript, log, kept, _notices(log) + notes)
     except BaseException:
@@ -110,12 +111,12 @@ def fork_transcript(
     if log is not None:
         log.append([head, *entries])
     kept.copy_to(copies)
-    transcript = Transcript.load([head, *entries], fmt=old.format, log=log)
+    transcript = Transcript.load([head, *entries], fmt=old.format, log=log, vocab_size=None)
     return Opened(transcript, log, copies, [log.notice] if log and log.notice else [])
 
 
 def _new_log(name: str) -> LogFile:
-    log = LogFile(sessions_dir() / f"{check_name(name)}.jsonl")
+    log = LogFile(sessions_dir() / f"{check_name(name)}.jsonl", begins=HEAD_START)
     if log.entries:
         log.close()
         raise SessionError(f"session {name} exists; fork under another name")
@@ -153,8 +154,11 @@ def _plain(value: Any) -> Any:
 
 def _notices(log: LogFile) -> list[str]:
     notes = [log.notice] if log.notice else []
-    if log.dropped_bytes and log.entries:
-        notes.append(f"session {log.path.stem}: the last entry was cut off and is left out")
+    if log.dropped_bytes:
+        what = "the last entry was cut off and is left out"
+        if not log.entries:
+            what = "its first entry was cut off; it begins anew"
+        notes.append(f"session {log.path.stem}: {what}")
     return notes
 
 
@@ -174,10 +178,10 @@ def _check(agent: Agent, head: Entry) -> list[str]:
             f"session {name}: it has another system prompt, which stays as it is; "
             "leave the system prompt out or begin another session"
         )
-    return _check_tools(agent.specs, head, name, bool(agent.tools))
+    return _check_tools(agent.specs, head, name)
 
 
-def _check_tools(specs: Sequence[ToolSpec], head: Entry, name: str, any_given: bool) -> list[str]:
+def _check_tools(specs: Sequence[ToolSpec], head: Entry, name: str) -> list[str]:
     listed = {item["name"]: item for item in head["tools"]}
     # `more` comes and goes with the other tools; nobody asked for it by name.
     given = {spec.name: spec_as_json(spec) for spec in specs}
@@ -195,7 +199,7 @@ def _check_tools(specs: Sequence[ToolSpec], head: Entry, name: str, any_given: b
             "the model goes on with the old description"
         )
     missing = sorted(listed.keys() - given.keys() - {"more"})
-    if missing and any_given:
+    if missing:
         notes.append(
             f"session {name}: {', '.join(missing)} not registered now; "
             "calls will be answered with an error"
@@ -209,7 +213,7 @@ def _check_model(agent: Agent, transcript: Transcript) -> list[str]:
     return [
         f"session {transcript.head['name']}: another model than before "
         f"({_short(transcript.model_digest)}, now {_short(agent.engine.model_digest)}); "
-        f"its {len(transcript.ids)} tokens are encoded again"
+        "what the store does not have of it is encoded again"
     ]
 
 

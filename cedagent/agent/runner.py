@@ -1,16 +1,14 @@
 """Runs a batch of calls at the same time and gives their results in call order.
 
-Plain functions run in threads of their own, coroutine functions on an event loop. Knows no tokens,
-log or engine. Whatever a tool does, every call gets exactly one result; only Abort ends a run. A
-thread cannot be stopped from outside: one that is given up goes on in the background until it
-returns or sees `Context.cancelled`, and its result is dropped.
+Knows no tokens, log or engine. Whatever a tool or an approver does, every call gets exactly one
+result; only Abort ends a run. A call that is given up is answered at once, though its thread may go
+on until it returns or sees `Context.cancelled`.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
-import contextvars
-import inspect
+import copy
+import functools
 import logging
 import threading
 import time
@@ -20,13 +18,16 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
+from cedagent.agent.calling import POLL_S, start
 from cedagent.agent.host import LoopHost
-from cedagent.agent.results import clean, render
+from cedagent.agent.results import render
 from cedagent.agent.tools import Abort, Context, Tool, ToolError
 from cedagent.chat.output import Call
+from cedagent.events import clean, one_line
 
 Approver = Callable[[str, dict[str, Any]], "bool | Awaitable[bool]"]
-_POLL_S = 0.02
+_GRACE_S = 0.2
+_UNAPPROVED = "Error: interrupted before it was approved"
 _log = logging.getLogger("cedagent.tools")
 
 
@@ -53,30 +54,44 @@ class Batch:
     """Names in the session's frozen list, registered or not."""
     host: LoopHost
     stop: Callable[[], bool]
-    """Polled: True gives up all calls that still run."""
+    """Polled: True gives up all calls that still run, and starts no other."""
     on_end: Callable[[int, Outcome], None]
+    """Told of each call's end, by one thread at a time."""
     make_context: Callable[[str, int, Callable[[], bool]], Context]
     approve: Approver | None = None
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     _running: dict[Future[Any], tuple[int, float, float | None]] = field(default_factory=dict)
     _given_up: dict[int, threading.Event] = field(default_factory=dict)
+    _interrupted: threading.Event = field(default_factory=threading.Event)
 
     def run(self, meanwhile: Callable[[], None]) -> list[Outcome]:
-        """Start every call, do something else `meanwhile`, and return outcomes in call order."""
+        """Run the calls, do something else `meanwhile`, and return outcomes in call order.
+
+        All approvals come first, in call order. Clocks run from each tool's own start and are
+        watched from a thread, so that neither an approval nor `meanwhile` holds them up.
+        """
+        ready = {}
         for index, call in enumerate(self.calls):
             try:
-                self._start(index, call)
+                ready[index] = self._read(call)
             except _Refused as refused:
                 self._end(index, refused.outcome)
+        for index, (tool, arguments) in ready.items():
+            self._start(index, tool, arguments)
+        watch = start(
+            self._watch, name="watch", on_loop=False, host=self.host, given_up=lambda: False
+        )
         try:
             meanwhile()
         except BaseException:
-            self._give_up("Error: interrupted before it finished")
+            self._interrupted.set()
+            wait([watch])
             raise
-        self._wait()
+        watch.result()
         return [self.outcomes[index] for index in range(len(self.calls))]
 
-    def _start(self, index: int, call: Call) -> None:
+    def _read(self, call: Call) -> tuple[Tool, dict[str, Any]]:
+        """Return the tool of a call that may be run, and its arguments."""
         if call.error is not None or call.arguments is None:
             raise _Refused(f"Error: {call.error}", known=False)
         tool = self.tools.get(call.name)
@@ -94,41 +109,67 @@ class Batch:
         except ValueError as error:
             raise _Refused(f"Error: the arguments of {call.name} do not fit: {error}") from None
         self._ask(tool, call.arguments)
-        given_up = self._given_up[index] = threading.Event()
-        context = self.make_context(tool.name, index, given_up.is_set)
-        arguments |= dict.fromkeys(tool.signature.context_names, context)
-        started = time.monotonic()
-        limit = None if tool.timeout is None else started + tool.timeout
-        future = (
-            self.host.submit(_call_async(tool.function, arguments))
-            if tool.is_async
-            else _in_thread(tool, arguments)
-        )
-        self._running[future] = (index, started, limit)
+        return tool, arguments
 
     def _ask(self, tool: Tool, arguments: dict[str, Any]) -> None:
         if tool.approve == "always":
             return
-        if tool.approve == "never" or self.approve is None:
+        approve = self.approve
+        if tool.approve == "never" or approve is None:
             why = "is switched off" if tool.approve == "never" else "needs an approval to be asked"
             raise _Refused(f"Error: not run: {tool.name} {why}")
-        answer = self.approve(tool.name, dict(arguments))
-        if inspect.isawaitable(answer):
-            asked = self.host.submit(_await(answer))
-            while not wait([asked], timeout=_POLL_S).done:
-                if self.stop():
-                    asked.cancel()
-                    raise _Refused("Error: interrupted before it was approved")
-            answer = asked.result()
-        if answer is not True:
+        if self.stop():
+            raise _Refused(_UNAPPROVED)
+        given = copy.deepcopy(arguments)
+        gone = threading.Event()
+        asked = start(
+            lambda: approve(tool.name, given),
+            name="approval",
+            on_loop=False,
+            host=self.host,
+            given_up=gone.is_set,
+        )
+        while not wait([asked], timeout=POLL_S).done:
+            if self.stop():
+                gone.set()
+                # One that looks at the cancel itself may still clear its question away.
+                wait([asked], timeout=_GRACE_S)
+                asked.cancel()
+                raise _Refused(_UNAPPROVED)
+        error = asked.exception()
+        if error is not None:
+            _log.info("the approval of %s failed", tool.name, exc_info=error)
+            raise _Refused(
+                f"Error: not run: asking for an approval of {tool.name} failed: {_short(error)}"
+            )
+        if asked.result() is not True:
             raise _Refused(f"Error: not run: the user refused this call of {tool.name}")
 
-    def _wait(self) -> None:
+    def _start(self, index: int, tool: Tool, arguments: dict[str, Any]) -> None:
+        if self.stop():
+            self._end(index, Outcome("Error: interrupted before it was run", True))
+            return
+        given_up = self._given_up[index] = threading.Event()
+        context = self.make_context(tool.name, index, given_up.is_set)
+        arguments |= dict.fromkeys(tool.signature.context_names, context)
+        started = time.monotonic()
+        future = start(
+            functools.partial(tool.function, **arguments),
+            name=f"tool-{tool.name}",
+            on_loop=tool.is_async,
+            host=self.host,
+            given_up=given_up.is_set,
+        )
+        limit = None if tool.timeout is None else started + tool.timeout
+        self._running[future] = (index, started, limit)
+
+    def _watch(self) -> None:
+        """End the calls as they return, time out or are given up."""
         while self._running:
-            if self.stop():
+            if self.stop() or self._interrupted.is_set():
                 self._give_up("Error: interrupted before it finished")
                 return
-            done, _ = wait(self._running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+            done, _ = wait(self._running, timeout=POLL_S, return_when=FIRST_COMPLETED)
             for future in sorted(done, key=lambda f: self._running[f][0]):
                 index, started, _ = self._running.pop(future)
                 outcome = self._outcome(index, future, time.monotonic() - started)
@@ -149,15 +190,13 @@ class Batch:
         except ToolError as error:
             return Outcome(f"Error: {clean(str(error))}", True, seconds)
         except Abort as error:
-            text = clean(str(error))
+            text = one_line(error)
             return Outcome(f"Error: the run was ended: {text}", True, seconds, abort=text)
         # The boundary to code that is not ours: whatever it raises becomes a result.
         except BaseException as error:
             trace = traceback.format_exc()
             _log.info("tool %s failed\n%s", name, trace)
-            line = (str(error).strip().splitlines() or [""])[0][:300]
-            text = f"Error: {type(error).__name__}{': ' if line else ''}{line}"
-            return Outcome(clean(text), True, seconds, trace=clean(trace))
+            return Outcome(f"Error: {_short(error)}", True, seconds, trace=clean(trace))
 
     def _give_up(self, text: str) -> None:
         for future in list(self._running):
@@ -182,37 +221,10 @@ class _Refused(Exception):
         self.outcome = Outcome(clean(text), True, known=known)
 
 
-def _in_thread(tool: Tool, arguments: dict[str, Any]) -> Future[Any]:
-    future: concurrent.futures.Future[Any] = Future()
-    context = contextvars.copy_context()
-
-    def work() -> None:
-        try:
-            value = context.run(tool.function, **arguments)
-        # Also SystemExit: it must end this call, not leave the run waiting for it.
-        except BaseException as error:
-            _settle(future, error=error)
-        else:
-            _settle(future, value=value)
-
-    # A daemon: a tool that never returns must not keep the process alive.
-    threading.Thread(target=work, name=f"cedagent-tool-{tool.name}", daemon=True).start()
-    return future
-
-
-def _settle(future: Future[Any], *, value: Any = None, error: BaseException | None = None) -> None:
-    # False when the call was given up in the meantime: nobody waits for it.
-    if not future.set_running_or_notify_cancel():
-        return
-    if error is None:
-        future.set_result(value)
-    else:
-        future.set_exception(error)
-
-
-async def _call_async(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    return await function(**arguments)
-
-
-async def _await(value: Awaitable[bool]) -> bool:
-    return await value
+def _short(error: BaseException) -> str:
+    """Return the type and the first line of what was raised."""
+    try:
+        line = one_line((str(error).strip().splitlines() or [""])[0])[:300]
+    except Exception:  # it may not even be able to say what it is
+        line = ""
+    return f"{type(error).__name__}{': ' if line else ''}{line}"

@@ -1,13 +1,13 @@
 """From a function's signature to a JSON schema, and from a call's arguments to Python values.
 
-Does both through one msgspec struct per tool, so that what the model is told and what is accepted
-cannot differ. Hints are resolved in the function's own module, once, when first needed. An argument
-is never dropped in silence: what cannot be described is a ToolDefinitionError with file and line.
+What the schema allows is accepted: the schema is derived from the very types that arguments are
+converted to, and a type that a call grammar cannot bound is a ToolDefinitionError with file and
+line. An argument is never dropped in silence.
 """
 
 from __future__ import annotations
 
-import datetime
+import json
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -16,75 +16,95 @@ from pathlib import PurePath
 from typing import Annotated, Any
 
 import msgspec
+from llguidance import LLMatcher
 
-from cedagent.agent.signature import argument_texts, check_parameters, place_of, resolve_hints
+from cedagent.agent.brought import brings_schema
+from cedagent.agent.describe import Describer
+from cedagent.agent.scalars import Indescribable
+from cedagent.agent.signature import (
+    UnresolvedHint,
+    argument_texts,
+    check_parameters,
+    place_of,
+    resolve_hints,
+)
 from cedagent.errors import ToolDefinitionError
+from cedagent.events import one_line
+
+_REF = "#/$defs/"
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a function takes: its struct, its JSON schema, and the names that get a Context."""
+    """What a function takes: its types, its JSON schema, and the names that get a Context."""
 
-    struct: type[msgspec.Struct]
+    hints: dict[str, Any]
     parameters: dict[str, Any]
     context_names: tuple[str, ...]
 
     def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return keyword arguments of the annotated types; raises ValueError with one line."""
-        given = dict(arguments)
-        value = msgspec.convert(given, self.struct, str_keys=True, dec_hook=_decode)
-        taken = msgspec.to_builtins(value, str_keys=True, enc_hook=encode_other)
-        extra = _extra_key(given, taken)
-        if extra:
-            raise ValueError(f"Object contains unknown field `{extra}`")
-        found = ((name, getattr(value, name)) for name in self.struct.__struct_fields__)
-        return {name: item for name, item in found if item is not msgspec.UNSET}
+        for name in self.parameters["required"]:
+            if name not in arguments:
+                raise ValueError(f"the argument {name} is missing")
+        extra = _unknown_key(arguments, self.parameters, self.parameters.get("$defs", {}))
+        if extra is not None:
+            raise ValueError(f"there is no {extra} to give")
+        return {
+            name: _convert(arguments[name], hint, name=name)
+            for name, hint in self.hints.items()
+            if name in arguments
+        }
 
 
-def read_signature(function: Callable[..., Any], *, name: str, context_type: type) -> Signature:
-    """Resolve a function's hints and build its Signature; raises ToolDefinitionError."""
+def read_signature(function: Callable[..., Any], *, context_type: type) -> Signature:
+    """Resolve a function's hints and build its Signature.
+
+    Raises UnresolvedHint while a name in a hint is not defined, ToolDefinitionError for all else.
+    """
     parameters = check_parameters(function)
-    hints = resolve_hints(function)
-    texts = argument_texts(function)
-    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    resolved = resolve_hints(function)
+    documented = argument_texts(function)
+    hints: dict[str, Any] = {}
+    descriptions: dict[str, str | None] = {}
     context_names = []
-    plain = []
     for parameter in parameters:
-        hint = hints.get(parameter.name, parameter.annotation)
+        name = parameter.name
+        hint = resolved.get(name, parameter.annotation)
         if _is_context(hint, context_type):
-            context_names.append(parameter.name)
+            context_names.append(name)
             continue
-        hint, text = _split_doc(hint)
-        text = text or texts.get(parameter.name)
-        hint = _with_format(hint)
-        if text:
-            hint = Annotated[hint, msgspec.Meta(description=text)]
-        if parameter.default is parameter.empty:
-            fields.append((parameter.name, hint))
-        else:
-            # UNSET, so that the function's own default applies, whatever its type.
-            fields.append((parameter.name, hint | msgspec.UnsetType, msgspec.UNSET))
-        plain.append(parameter)
-    try:
-        struct = msgspec.defstruct(
-            "Arguments", fields, kw_only=True, forbid_unknown_fields=True, module=__name__
-        )
-        (root,), components = msgspec.json.schema_components(
-            [struct], schema_hook=_describe, ref_template="#/$defs/{name}"
-        )
-    except (TypeError, ValueError, NotImplementedError, msgspec.ValidationError) as error:
-        line = str(error).splitlines()[0]
-        raise ToolDefinitionError(
-            f"tool {place_of(function)}: a type hint cannot be described to a model: {line}"
-        ) from None
-    schema = components.pop(root["$ref"].removeprefix("#/$defs/"))
-    schema = _tidy(schema)
-    for parameter in plain:
-        if parameter.default is not parameter.empty:
-            _keep_default(schema["properties"][parameter.name], parameter.default)
-    if components:
-        schema["$defs"] = {key: _tidy(value) for key, value in components.items()}
-    return Signature(struct, schema, tuple(context_names))
+        hints[name], text = _split_doc(hint)
+        descriptions[name] = text or documented.get(name)
+    place, describer = place_of(function), Describer()
+    properties = {
+        name: _describe(describer, hint, where=f"tool {place}: parameter {name}")
+        | ({"description": descriptions[name]} if descriptions[name] else {})
+        for name, hint in hints.items()
+    }
+    for parameter in parameters:
+        if parameter.name in hints and parameter.default is not parameter.empty:
+            _keep_default(properties[parameter.name], parameter.default)
+    by_name = {parameter.name: parameter for parameter in parameters}
+    required = [name for name in hints if by_name[name].default is by_name[name].empty]
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": required}
+    schema["additionalProperties"] = False
+    if describer.parts:
+        schema["$defs"] = describer.parts
+    _check_enforceable(schema, where=f"tool {place}")
+    return Signature(hints, schema, tuple(context_names))
+
+
+def encode_other(value: Any) -> Any:
+    """Encode what msgspec does not know: paths, and values of classes that bring their schema.
+
+    Raises TypeError for the rest.
+    """
+    if isinstance(value, PurePath):
+        return str(value)
+    if brings_schema(type(value)) and hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON")
 
 
 def _is_context(hint: Any, context_type: type) -> bool:
@@ -105,69 +125,86 @@ def _split_doc(hint: Any) -> tuple[Any, str | None]:
     return base, texts[0] if texts else None
 
 
-def _with_format(hint: Any) -> Any:
-    """Say `date-time` of a datetime, so that only what parses can be written."""
-    if hint is datetime.datetime:
-        return Annotated[hint, msgspec.Meta(extra_json_schema={"format": "date-time"})]
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return typing.Union[tuple(_with_format(item) for item in typing.get_args(hint))]  # noqa: UP007 (built from a tuple)
-    return hint
+def _describe(describer: Describer, hint: Any, *, where: str) -> dict[str, Any]:
+    try:
+        schema = describer.describe(msgspec.inspect.type_info(hint))
+        return {key: value for key, value in schema.items() if key != "title"}
+    except NameError as error:
+        raise UnresolvedHint(f"{where}: {one_line(error)}") from None
+    except Indescribable as error:
+        raise ToolDefinitionError(f"{where}: {error}") from None
+    # Also a class's own `model_json_schema`, which can raise anything.
+    except Exception as error:
+        raise ToolDefinitionError(
+            f"{where}: its type cannot be described to a model: {one_line(error)}"
+        ) from None
 
 
-def _tidy(schema: Any) -> Any:
-    """Drop titles and close objects; sets lose `uniqueItems`, which a grammar cannot express."""
-    if not isinstance(schema, dict):
-        return schema
-    out = {key: value for key, value in schema.items() if key not in ("title", "uniqueItems")}
-    if "properties" in out:
-        out["properties"] = {key: _tidy(value) for key, value in out["properties"].items()}
-        out.setdefault("additionalProperties", False)
-    for key in ("anyOf", "prefixItems"):
-        if key in out:
-            out[key] = [_tidy(item) for item in out[key]]
-    for key in ("items", "additionalProperties"):
-        if key in out:
-            out[key] = _tidy(out[key])
-    return out
+def _check_enforceable(schema: dict[str, Any], *, where: str) -> None:
+    problem = LLMatcher.validate_grammar(f"start: %json {json.dumps(schema)}")
+    if problem and not problem.startswith("WARNING"):
+        # Behind the first line stands the whole grammar.
+        reason = one_line(problem.splitlines()[0]).partition("JSON schema: ")[2]
+        raise ToolDefinitionError(
+            f"{where}: expected parameters that a grammar can enforce, got: "
+            f"{reason or one_line(problem)[:200]}; use a plainer type"
+        )
 
 
 def _keep_default(schema: dict[str, Any], default: Any) -> None:
     try:
-        schema["default"] = msgspec.to_builtins(default, enc_hook=encode_other)
+        schema["default"] = msgspec.to_builtins(default, str_keys=True, enc_hook=encode_other)
     except (TypeError, ValueError, NotImplementedError):
         # A default that JSON cannot say still applies; it just is not shown.
         return
 
 
-def encode_other(value: Any) -> Any:
-    """Encode what msgspec does not know: paths as text; raises TypeError for the rest."""
-    if isinstance(value, PurePath):
-        return str(value)
-    raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON")
+def _convert(value: Any, hint: Any, *, name: str) -> Any:
+    try:
+        return msgspec.convert(value, hint, str_keys=True, dec_hook=_decode)
+    # A class may check its fields as it likes, and raise what it likes.
+    except Exception as error:
+        raise ValueError(f"{name}: {one_line(error)}") from None
 
 
-def _describe(kind: Any) -> dict[str, Any]:
-    if isinstance(kind, type) and issubclass(kind, PurePath):
-        return {"type": "string"}
-    raise TypeError(f"type {getattr(kind, '__name__', kind)} is not supported")
-
-
-def _decode(kind: type, value: Any) -> Any:
+def _decode(kind: Any, value: Any) -> Any:
+    if brings_schema(kind):
+        return kind.model_validate(value)
     if isinstance(kind, type) and issubclass(kind, PurePath) and isinstance(value, str):
         return kind(value)
     raise TypeError(f"Expected `{getattr(kind, '__name__', kind)}`, got `{type(value).__name__}`")
 
 
-def _extra_key(given: Any, taken: Any) -> str | None:
-    """Return a key of `given` that conversion dropped, at any depth."""
-    if isinstance(given, dict) and isinstance(taken, dict):
-        for key, value in given.items():
-            if key not in taken:
+def _unknown_key(value: Any, schema: Any, parts: Mapping[str, Any]) -> str | None:
+    """Return a key, at any depth, that the schema does not name and conversion would drop."""
+    if not isinstance(schema, Mapping):
+        return None
+    if "$ref" in schema:
+        return _unknown_key(value, parts.get(schema["$ref"].removeprefix(_REF)), parts)
+    if "anyOf" in schema:
+        fitting = [part for part in schema["anyOf"] if _may_be(value, part, parts)]
+        found = [_unknown_key(value, part, parts) for part in fitting]
+        return None if None in found else next(iter(found), None)
+    if isinstance(value, Mapping):
+        named, other = schema.get("properties", {}), schema.get("additionalProperties", True)
+        for key, item in value.items():
+            if key not in named and other is False and "patternProperties" not in schema:
                 return str(key)
-            if found := _extra_key(value, taken[key]):
-                return found
-    elif isinstance(given, list) and isinstance(taken, list) and len(given) == len(taken):
-        for item, kept in zip(given, taken, strict=True):
-            if found := _extra_key(item, kept):
-                return found
+            if found_key := _unknown_key(item, named.get(key, other), parts):
+                return found_key
+    if isinstance(value, list):
+        first = schema.get("prefixItems", ())
+        for i, item in enumerate(value):
+            part = first[i] if i < len(first) else schema.get("items")
+            if found_key := _unknown_key(item, part, parts):
+                return found_key
     return None
+
+
+def _may_be(value: Any, schema: Any, parts: Mapping[str, Any]) -> bool:
+    while "$ref" in schema:
+        schema = parts[schema["$ref"].removeprefix(_REF)]
+    if not isinstance(value, dict | list):
+        return True
+    kind = "object" if isinstance(value, dict) else "array"
+    return bool(schema.get("type", kind) == kind)

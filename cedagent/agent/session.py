@@ -12,16 +12,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
+from cedagent.agent.choice import check_choice
 from cedagent.agent.host import LoopHost
 from cedagent.agent.loop import make_run
 from cedagent.agent.outcome import RunResult
-from cedagent.agent.results import clean
 from cedagent.agent.resume import Opened, fork_transcript, specs_of
 from cedagent.agent.worker import Worker
 from cedagent.chat.grammar import CallGrammar
 from cedagent.engine.protocol import SequenceLike
-from cedagent.errors import SessionError
-from cedagent.events import Event, Notice
+from cedagent.errors import SessionError, UsageError
+from cedagent.events import Event, Notice, clean, one_line
 
 if TYPE_CHECKING:
     from cedagent.agent.agent import Agent
@@ -40,13 +40,13 @@ class Session:
     ) -> None:
         self.agent = agent
         self.name = name
-        self.notices = tuple(opened.notices)
+        self.notices = tuple(map(one_line, opened.notices))
         """What opening it had to say; also the first events of the first run."""
         self._transcript = opened.transcript
         self._log = opened.log
         self._kept = opened.kept
         self._sequence = sequence
-        self._unsaid = list(opened.notices)
+        self._unsaid = list(self.notices)
         self._specs = specs_of(opened.transcript.head)
         self._grammars: dict[str, CallGrammar] = {}
         self._cancel = threading.Event()
@@ -89,7 +89,7 @@ class Session:
 
         An unfinished turn is one that a limit or a crash stopped. What was appended is prefilled to
         the same end and sampled again; calls whose results are not in the log are run (again).
-        Raises SessionError, and EngineError if the engine cannot go on.
+        Raises UsageError and SessionError, and EngineError if the engine cannot go on.
         """
         worker = self._begin(prompt, tool_choice)
         events = worker.events()
@@ -169,14 +169,17 @@ class Session:
             raise SessionError("a run of this session is still going on; cancel it or wait")
 
     def _begin(self, prompt: str | None, tool_choice: str | None) -> Worker:
-        choice = tool_choice or self.agent.tool_choice
+        if prompt is not None and not isinstance(prompt, str):
+            raise UsageError(f"prompt: expected a text or None, got {type(prompt).__name__}")
+        choice = self.agent.tool_choice if tool_choice is None else tool_choice
+        check_choice(choice, [spec.name for spec in self._specs])
         with self._starting:
             self._check_idle()
             self._cancel = cancel = threading.Event()
             text = None if prompt is None else clean(prompt)
 
             def body(emit: Callable[[Event], None], host: LoopHost) -> RunResult:
-                # Compiled first: a wrong name must be told before anything is appended.
+                # Compiled first: what cannot be enforced is told before anything is appended.
                 self._grammar(choice)
                 try:
                     return self._run(text, choice, emit, host, cancel)

@@ -15,6 +15,11 @@ from typing import Any
 from docstring_parser import parse as parse_docstring
 
 from cedagent.errors import ToolDefinitionError
+from cedagent.events import one_line
+
+
+class UnresolvedHint(ToolDefinitionError):
+    """A hint names what is not defined yet; it may be by the time the tool is first used."""
 
 
 def place_of(function: Callable[..., Any]) -> str:
@@ -68,19 +73,22 @@ def _problem(parameter: inspect.Parameter) -> str | None:
 
 
 def resolve_hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the hints in the function's own module; raises UnresolvedHint, ToolDefinitionError."""
     target: Any = function
     while isinstance(target, functools.partial):
         target = target.func
     try:
         return typing.get_type_hints(body_of(target), include_extras=True)
     except Exception as error:  # a hint is any expression, so resolving it can raise anything
-        raise ToolDefinitionError(
+        kind = UnresolvedHint if isinstance(error, NameError) else ToolDefinitionError
+        raise kind(
             f"tool {place_of(function)}: a type hint cannot be resolved in its module: "
-            f"{type(error).__name__}: {error}"
+            f"{type(error).__name__}: {one_line(error)}"
         ) from None
 
 
 def argument_texts(function: Callable[..., Any]) -> dict[str, str]:
+    """Return what the docstring says of each argument, by name."""
     parsed = parse_docstring(inspect.getdoc(_documented(function)) or "")
     return {p.arg_name: " ".join((p.description or "").split()) for p in parsed.params}
 

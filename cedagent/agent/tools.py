@@ -14,8 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
+from cedagent.agent.choice import CHOICES
 from cedagent.agent.schema import Signature, read_signature
-from cedagent.agent.signature import body_of, check_parameters, description_of, place_of
+from cedagent.agent.settings import check_settings
+from cedagent.agent.signature import (
+    UnresolvedHint,
+    body_of,
+    check_parameters,
+    description_of,
+    place_of,
+)
 from cedagent.chat.template import ToolSpec
 from cedagent.errors import ToolDefinitionError
 
@@ -92,8 +100,8 @@ class Tool:
 
     @functools.cached_property
     def signature(self) -> Signature:
-        """The resolved signature; raises ToolDefinitionError on first use if a hint is at fault."""
-        return read_signature(self.function, name=self.name, context_type=Context)
+        """The resolved signature; raises ToolDefinitionError while a hint cannot be resolved."""
+        return read_signature(self.function, context_type=Context)
 
     @functools.cached_property
     def spec(self) -> ToolSpec:
@@ -152,7 +160,7 @@ def tool(
             function,
             name=name,
             description=description,
-            examples=tuple((question, dict(arguments)) for question, arguments in examples),
+            examples=examples,
             timeout=timeout,
             approve=approve,
             max_chars=max_chars,
@@ -175,18 +183,12 @@ def _make(
     while isinstance(target, functools.partial):
         target = target.func
     name = str(name or getattr(target, "__name__", type(target).__name__))
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or name in CHOICES:
         raise ToolDefinitionError(
             f"tool {place}: {name!r} is no name for a tool; expected letters, digits, '_' and '-', "
-            "give one with tool(name=...)"
+            f"none of {', '.join(CHOICES)}; give one with tool(name=...)"
         )
-    if settings["approve"] not in ("always", "ask", "never"):
-        raise ToolDefinitionError(
-            f"tool {place}: approve={settings['approve']!r}; expected always, ask or never"
-        )
-    for key in ("timeout", "max_chars"):
-        if settings[key] is not None and settings[key] <= 0:
-            raise ToolDefinitionError(f"tool {place}: {key}={settings[key]}; expected above 0")
+    check_settings(place, description=description, **settings)
     text = description_of(function) if description is None else description
     if not text:
         warnings.warn(
@@ -194,7 +196,14 @@ def _make(
             "write a docstring",
             stacklevel=4,
         )
-    return Tool(function, name, text, **settings)
+    pairs = tuple((question, dict(arguments)) for question, arguments in settings.pop("examples"))
+    made = Tool(function, name, text, pairs, **settings)
+    try:
+        _ = made.spec
+    except UnresolvedHint:
+        # A class that is defined further down; the hint is read again when the tool is used.
+        return made
+    return made
 
 
 def as_tools(items: Sequence[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:

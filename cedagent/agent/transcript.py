@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from cedagent.agent.entries import choices_of, foreign_id, problem_of
 from cedagent.agent.log import Entry, LogFile
 from cedagent.chat.output import Call, Output
 from cedagent.chat.template import ChatFormat
 from cedagent.errors import SessionError
+from cedagent.events import one_line
 
 Ending = Literal["end", "limit", "context", "cancelled"]
 _NOT_RUN = "Error: not run: the user went on before it was"
@@ -52,11 +54,34 @@ class Transcript:
         self._written = False
 
     @classmethod
-    def load(cls, entries: Sequence[Entry], *, fmt: ChatFormat, log: LogFile | None) -> Transcript:
-        """Rebuild from a log's entries; raises SessionError where they do not fit together."""
+    def load(
+        cls,
+        entries: Sequence[Entry],
+        *,
+        fmt: ChatFormat,
+        log: LogFile | None,
+        vocab_size: int | None,
+    ) -> Transcript:
+        """Rebuild from entries; raises SessionError where they do not fit together.
+
+        The head is to be checked before. Ids are checked against `vocab_size`, None trusts them.
+        """
         transcript = cls(entries[0], fmt=fmt, log=log)
-        for entry in entries[1:]:
-            transcript._take(entry)
+        choices = choices_of(entries[0])
+        for number, entry in enumerate(entries, 1):
+            problem = None
+            if number > 1:
+                n_before = len(transcript.ids)
+                problem = problem_of(entry, n_before=n_before, choices=choices)
+            if problem is None and vocab_size is not None:
+                problem = foreign_id(entry["ids"], vocab_size=vocab_size)
+            if problem is not None:
+                raise SessionError(
+                    f"session {transcript.head['name']}: entry {number}: {one_line(problem)}; "
+                    "restore the log from a copy or begin another session"
+                )
+            if number > 1:
+                transcript._take(entry)
         transcript._written = True
         return transcript
 
@@ -157,11 +182,6 @@ class Transcript:
 
     def _take(self, entry: Entry) -> None:
         ids, kind = entry["ids"], entry["kind"]
-        if entry["at"] != len(self.ids):
-            raise SessionError(
-                f"session {self.head['name']}: entry {len(self.parts) + 1} begins at token "
-                f"{entry['at']}, expected {len(self.ids)}; restore the log from a copy"
-            )
         start = len(self.ids)
         self.ids.extend(ids)
         self.parts.append(Part(entry, start, len(self.ids)))
@@ -170,19 +190,14 @@ class Transcript:
             self.open = [] if ids or self.open is None else self.open
             self.choice = entry["choice"]
             self.unanswered = ()
-            self.n_results += entry.get("n_results", 0)
+            self.n_results += entry.get("n_results") or 0
         elif kind == "output":
             written = [*(self.open or ()), *ids[: entry["n"]]]
             closed = entry["ending"] in ("end", "cancelled")
             self.open = None if closed else written
             self.unanswered = self.parse(written).calls if entry["ending"] == "end" else ()
-        elif kind == "model":
-            self.model_digest = entry["digest"]
         else:
-            raise SessionError(
-                f"session {self.head['name']}: unknown entry {kind!r}; this log was written by a "
-                "newer cedagent"
-            )
+            self.model_digest = entry["digest"]
 
 
 def runnable(output: Output) -> tuple[Call, ...]:

@@ -7,10 +7,13 @@ bit first (id i is bit i % 8 of byte i // 8), at least ceil(vocab / 8) bytes lon
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from cedagent.errors import UsageError
 
 Progress = Callable[[int, int, int], None]
 """Called with (done, total, reused) prompt tokens while a prefill runs."""
@@ -29,6 +32,16 @@ class Sampling:
     """Keep the smallest set of tokens whose probability reaches this."""
     seed: int = 0
     """The draw at position t is the first 53 bits of SHA-256(seed as u64 LE || t as u64 LE)."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a value out of its range."""
+        # Written so that NaN, which compares with nothing, is refused too.
+        if not _is_number(self.temperature) or not 0 <= self.temperature < math.inf:
+            raise UsageError(f"temperature: expected 0 or more, got {self.temperature!r}")
+        if not _is_number(self.top_p) or not 0 < self.top_p <= 1:
+            raise UsageError(f"top_p: expected above 0 and at most 1, got {self.top_p!r}")
+        if not isinstance(self.seed, int) or not 0 <= self.seed < 2**64:
+            raise UsageError(f"seed: expected a whole number of 0 to 2**64 - 1, got {self.seed!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +148,16 @@ class EngineLike(Protocol):
     def sequence(self, ids: Sequence[int] = ()) -> SequenceLike:
         """Open a sequence over ids that are known but not yet run; a prefill runs them."""
         ...
+
+    def warm(
+        self, ids: Sequence[int], *, label: str = "warm", progress: Progress | None = None
+    ) -> PrefillUsage:
+        """Encode the whole blocks of a shared prefix and pin them in the store, if there is one.
+
+        Nothing is replayed. Raises ContextLimitError when the ids do not fit.
+        """
+        ...
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -4,7 +4,7 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -85,11 +85,22 @@ def test_cancelled_after_a_complete_call_answers_it(scripted: Make) -> None:
         return "noted"
 
     script = call("note", n=1) + "\n" + call("note", n=2)
-    model = scripted(script, "", "Hello.", token_s=0.002)
+    model = scripted(script, "", "Hello.")
+    cancelled, real = threading.Event(), model.next_id
+
+    def held(ids: Sequence[int]) -> int:
+        # The second call goes no further than its name before the run is cancelled.
+        if model.tokenizer.decode(ids[-60:]).endswith('"arguments": {"n": '):
+            n_calls = model.tokenizer.decode(ids).count('"name": "note"')
+            assert n_calls < 3 or cancelled.wait(10)
+        return real(ids)
+
+    model.next_id = held
     with ca.Agent(model, tools=[note]).session("s") as session:
         for event in session.stream("Go."):
             if isinstance(event, ca.ToolStart) and event.call_id == 1:
                 session.cancel()
+                cancelled.set()
         assert ran == []
         text = text_of(model, session)
         assert text.count("<tool_response>\nError: interrupted") == 1

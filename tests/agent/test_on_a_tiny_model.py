@@ -102,3 +102,29 @@ def test_every_call_of_random_weights_can_be_run(model: Path) -> None:
             assert used.reused_ram + used.reused_disk + used.encoded == prompt
     assert n_calls >= 3
     close(agent)
+
+
+def test_warm_encodes_whole_blocks_once_pins_them_and_replays_nothing(
+    model: Path, tmp_path: Path
+) -> None:
+    kv = tmp_path / "kv"
+    first = agent_on(model, kv=kv)
+    report = first.warm()
+    assert report.tokens == len(first.format.begin(None, first.specs))
+    assert (report.hit, report.reused) == (False, 0)
+    assert report.encoded == report.tokens // 128 * 128 > 0
+    assert isinstance(first.engine, ca.Engine)
+    store = first.engine.store
+    assert store is not None
+    assert [(a.label, a.pinned, a.n_tokens) for a in store.anchors()] == [
+        ("warm", True, report.tokens)
+    ]
+    close(first)
+    second = agent_on(model, kv=kv, tokens=5)
+    again = second.warm()
+    assert (again.hit, again.reused, again.encoded) == (True, report.encoded, 0)
+    with second.session() as session:
+        used = session.run("Add 1 and 2.").usage
+    assert used.reused_disk == report.encoded
+    assert ca.Agent(second.engine, system="").warm().tokens == 0
+    close(second)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -18,8 +21,31 @@ def test_it_satisfies_the_engine_protocol(scripted: Make) -> None:
     assert list(sequence.ids) == []
 
 
-def test_it_builds_its_own_tokenizer() -> None:
-    assert ca.Agent(ScriptedModel(["Hello."])).run("Hi.").text == "Hello."
+def test_it_builds_its_own_tokenizer_and_leaves_nothing_behind() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = ScriptedModel(["Hello."])
+        folder = model.model_dir
+        assert ca.Agent(model).run("Hi.").text == "Hello."
+        model.close()
+        assert not folder.exists()
+        model.close()
+        forgotten = ScriptedModel(["Hello."])
+        folder = forgotten.model_dir
+        del forgotten
+        gc.collect()
+        assert not folder.exists()
+
+
+def test_closing_leaves_a_given_model_directory_alone(scripted: Make, tiny: Path) -> None:
+    scripted("x").close()
+    assert (tiny / "tokenizer.json").is_file()
+
+
+def test_the_command_line_can_hold_it_as_an_engine(scripted: Make) -> None:
+    model = scripted("x")
+    assert (model.store, model.notices) == (None, [])
+    assert model.warm([5] * 300).encoded == 256
 
 
 def test_ids_may_be_given_instead_of_text(scripted: Make) -> None:

@@ -281,8 +281,8 @@ def test_unsupported_hint_is_one_line() -> None:
         """Use."""
 
     use.__annotations__ = {"value": Strange}
-    with pytest.raises(ToolDefinitionError, match="Strange") as caught:
-        _ = tool(use).spec
+    with pytest.raises(ToolDefinitionError, match=r"test_tool_schema\.py:.*Strange") as caught:
+        tool(use)
     assert "\n" not in str(caught.value)
 
 
@@ -293,12 +293,11 @@ def test_examples_must_fit_the_parameters() -> None:
 
     assert good.spec.examples == (("One?", {"value": 1}),)
 
-    @tool(examples=[("One?", {"value": "1"})])
     def bad(value: int) -> None:
         """Do."""
 
-    with pytest.raises(ToolDefinitionError, match=r"'One\?'"):
-        _ = bad.spec
+    with pytest.raises(ToolDefinitionError, match=r"'One\?'.*Expected `int`"):
+        tool(examples=[("One?", {"value": "1"})])(bad)
 
 
 def test_a_missing_description_warns() -> None:
@@ -325,15 +324,3 @@ def test_a_call_of_a_tool_is_a_call_of_its_function() -> None:
 
     assert use(1) == 2
     assert (use.name, use.timeout, use.max_chars, use.approve) == ("plus-one", 3, 10, "ask")
-
-
-@pytest.mark.parametrize(
-    "settings", [{"name": "a b"}, {"timeout": 0}, {"max_chars": -1}, {"approve": "maybe"}]
-)
-def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
-    def use(value: int) -> int:
-        """Do."""
-        return value
-
-    with pytest.raises(ToolDefinitionError, match="test_tool_schema"):
-        tool(**settings)(use)
