@@ -18,8 +18,8 @@ from typing import Annotated, Any
 import msgspec
 from llguidance import LLMatcher
 
-from cedagent.agent.brought import brings_schema
 from cedagent.agent.describe import Describer
+from cedagent.agent.model_schema import brings_schema
 from cedagent.agent.scalars import Indescribable
 from cedagent.agent.signature import (
     UnresolvedHint,
