@@ -39,11 +39,9 @@ def builtin_tools(root: Path | None = None) -> tuple[Tool, ...]:
 
 @tool(paged=False, examples=[("What is 5% of 80?", {"expression": "5% of 80"})])
 def calculator(expression: str) -> str:
-    """Compute the exact value of a formula.
-
-    Args:
-        expression: The formula, for example 2^10 or sqrt(2).
-    """
+    """Calculate a formula."""
+    # Few words on purpose: of eleven wordings tried on the untrained default model, this one got
+    # the most sentences that repeat the result (7 of 8); longer ones got 3 to 6.
     try:
         return evaluate(expression)
     except ArithmeticProblem as problem:

@@ -7,12 +7,15 @@ it says how to leave.
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import click
 
 from cedagent.cli import slash
+from cedagent.cli.interrupt import ENDINGS, Terminated, end_on_termination
 from cedagent.cli.keyboard import Keyboard
 from cedagent.cli.render import warn
 from cedagent.errors import CedError
@@ -67,12 +70,38 @@ def _read(reader: PromptSession[str], keyboard: Keyboard) -> str:
     """Edit one message, beginning with what was typed ahead."""
     from prompt_toolkit.input.typeahead import get_typeahead
 
+    endings: list[int] = []
     with keyboard.given_away() as typed:
         try:
-            return reader.prompt("> ", default=typed)
+            return reader.prompt(
+                "> ", default=typed, pre_run=lambda: _leave_on_termination(reader, endings)
+            )
+        except EOFError:
+            if endings:
+                raise Terminated(endings[0]) from None
+            raise
         finally:
+            # The event loop leaves the default handlers behind.
+            end_on_termination()
             # What came with the Enter key belongs to the next message, it is none of its own.
             keyboard.feed("".join(key.data for key in get_typeahead(reader.input)))
+
+
+def _leave_on_termination(reader: PromptSession[str], endings: list[int]) -> None:
+    """Let SIGTERM and SIGHUP end the prompt as Ctrl-D does, and note which it was.
+
+    An exception raised by a signal handler would end in the editor's event loop, which shows it.
+    """
+
+    def on_ending(signum: int) -> None:
+        if not endings and reader.app.is_running:
+            endings.append(signum)
+            reader.app.exit(exception=EOFError())
+
+    loop = asyncio.get_running_loop()
+    for signum in ENDINGS:
+        if signal.getsignal(signum) is not signal.SIG_IGN:
+            loop.add_signal_handler(signum, on_ending, signum)
 
 
 def _tell_once(history: History) -> None:
