@@ -56,9 +56,8 @@ class SequenceState:
         self.stored_e_out(start, start + len(rows)).copy_(rows)
 
     def drop_overlay(self) -> None:
-        """Forget everything that is not settled; the next append writes over it."""
+        """Forget the decoder windows; the next append writes over all rows that are not settled."""
         self.windows = []
-        self.derived = min(self.derived, self.settled)
 
     def copy_settled(self, source: SequenceState, stop: int) -> None:
         """Copy settled rows [settled, stop) and their derived rows from another sequence."""

@@ -100,6 +100,18 @@ def test_a_session_reuses_what_another_open_one_holds(model):
     assert engine.sequence().prefill(ids).reused_ram == 0
 
 
+@pytest.mark.parametrize("n_shared", [0, 100, 200, 300])
+def test_an_open_session_lends_only_the_blocks_that_are_the_same(model, n_shared):
+    engine = Engine.load(model)
+    first = engine.sequence()
+    first.prefill(some_ids(500))
+    other = some_ids(500)[:n_shared] + some_ids(500 - n_shared, seed=4)
+    second = engine.sequence()
+    usage = second.prefill(other)
+    assert usage.reused_ram == n_shared // 128 * 128
+    assert torch.equal(second.logits, logits_of(Engine.load(model), other)[0])
+
+
 def flip(path, position):
     data = bytearray(path.read_bytes())
     data[position] ^= 0x10
