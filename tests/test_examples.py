@@ -37,6 +37,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_example_runs(name: str, home: Path, tmp_path: Path) -> None:
     env = {"CEDAGENT_HOME": str(home), "PYTHONPATH": SOURCES, "OMP_NUM_THREADS": "1"}

@@ -39,6 +39,7 @@ def test_a_second_load_compiles_nothing(native, native_dir, compiler):
     assert sorted(native_dir.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_another_source_is_another_file(native, native_dir, tmp_path, monkeypatch):
     sources = tmp_path / "sources"
     sources.mkdir()
@@ -52,6 +53,7 @@ def test_another_source_is_another_file(native, native_dir, tmp_path, monkeypatc
     }
 
 
+@pytest.mark.slow
 def test_several_processes_build_at_once(native, tmp_path):
     code = (
         "import sys, pathlib; from ced_kernels.native.library import load_native; "
@@ -74,6 +76,7 @@ def test_threads_are_those_of_torch(native):
     assert next(iter(runtimes)).startswith(str(Path(torch.__file__).parent))
 
 
+@pytest.mark.slow
 def test_without_openmp_it_is_one_thread_and_the_same_bits(native, tmp_path):
     library = ctypes.CDLL(str(build(tmp_path, openmp=None)))
     x = torch.randn(128, 576, generator=torch.Generator().manual_seed(0))
