@@ -94,6 +94,7 @@ class Checkpoint:
             raise WeightsError(f"{self.path}: not a safetensors file: {error}") from None
         names: list[str] = cast(Any, self._file).keys()
         self._names = frozenset(names)
+        self._digests: dict[tuple[str, ...], str] = {}
 
     def vector(self, name: str) -> Tensor:
         """Return a float32 vector (a norm's weight)."""
@@ -108,7 +109,10 @@ class Checkpoint:
         return codes, self._get(name + SCALE_SUFFIX, shape[:1], torch.float32)
 
     def digest(self, names: list[str]) -> str:
-        """Return the SHA-256 (hex) of the contents of these tensors, scales included."""
+        """Return the SHA-256 (hex) of the contents of these tensors, scales included; taken once."""
+        known = self._digests.get(tuple(names))
+        if known is not None:
+            return known
         total = hashlib.sha256()
         for name in names:
             for stored in (name, name + SCALE_SUFFIX):
@@ -117,6 +121,7 @@ class Checkpoint:
                     head = json.dumps([stored, str(tensor.dtype), list(tensor.shape)])
                     total.update(head.encode())
                     total.update(memoryview(tensor.contiguous().view(torch.uint8).numpy()))
+        self._digests[tuple(names)] = total.hexdigest()
         return total.hexdigest()
 
     def _get(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -11,8 +11,6 @@ from ced_kvstore.hashing import IDS_BYTES, Fingerprint, Value, chain, root_hash
 from ced_kvstore.results import Anchor, Match
 from ced_kvstore.rows import Tables
 
-MISS = Match(0, (), "disabled")
-
 
 def find(core: Core, fingerprint: Fingerprint, raw_ids: bytes) -> Match:
     """Return the match; raises one of errors.TROUBLE."""
