@@ -109,7 +109,7 @@ class Checkpoint:
         return codes, self._get(name + SCALE_SUFFIX, shape[:1], torch.float32)
 
     def digest(self, names: list[str]) -> str:
-        """Return the SHA-256 (hex) of the contents of these tensors, scales included; taken once."""
+        """Return the SHA-256 (hex) of these tensors' contents, scales included; taken once."""
         known = self._digests.get(tuple(names))
         if known is not None:
             return known
