@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -103,7 +104,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     end_on_termination()
     if not open_standard_streams():
         sys.exit(complain("standard output is closed: expected a terminal, a file or a pipe"))
-    sys.exit(run(argv))
+    code = run(argv)
+    # What there was to stop is over: Ctrl-C while Python tidies up must not change the exit code.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,9 @@ import pytest
 
 from cedagent.cli import loading
 from cedagent.cli.main import run
+from cedagent.model.config import ModelConfig
 from cedagent.model.tiny import write_tiny
+from cedagent.model.weights import Checkpoint, tensor_shapes, write_model
 from cedagent.testing import ScriptedModel
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -184,8 +186,8 @@ def screen() -> Callable[..., AbstractContextManager[Screen]]:
 
 @pytest.fixture(scope="session")
 def heavy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random model that takes long enough to be interrupted."""
-    return write_tiny(
+    """A random model that takes long enough to be interrupted, and never ends by itself."""
+    path = write_tiny(
         tmp_path_factory.mktemp("model") / "heavy",
         n_layers=16,
         n_encoder_layers=12,
@@ -197,3 +199,20 @@ def heavy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         max_position_embeddings=16_384,
         seed=3,
     )
+    never_ends(path)
+    return path
+
+
+def never_ends(model_dir: Path) -> None:
+    """Make the end of a turn too unlikely to be drawn: one channel speaks against it alone."""
+    config = ModelConfig.load(model_dir)
+    checkpoint = Checkpoint(model_dir, config, dtype="float32")
+    tensors = {
+        name: checkpoint.vector(name) if len(shape) == 1 else checkpoint.matrix(name)[0]
+        for name, shape in tensor_shapes(config).items()
+    }
+    embedding = tensors["model.embed_tokens.weight"].clone()
+    embedding[:, 0] = 4
+    embedding[config.eos_token_id, 0] = -4
+    tensors["model.embed_tokens.weight"] = embedding
+    write_model(model_dir, config, tensors, int8=tensors)
