@@ -13,8 +13,16 @@ from cedagent.chat.output import (
     OutputParser,
     ParserEvent,
     TextDelta,
+    ThinkingDelta,
 )
-from cedagent.chat.template import CallSyntax, ChatFormat, ToolSpec, chat_format
+from cedagent.chat.release_template import load_tools_template
+from cedagent.chat.template import (
+    CallSyntax,
+    ChatFormat,
+    ToolSpec,
+    chat_format,
+    load_chat_format,
+)
 from cedagent.chat.tokenizer import TextStream, Tokenizer
 
 __all__ = [
@@ -31,7 +39,10 @@ __all__ = [
     "ParserEvent",
     "TextDelta",
     "TextStream",
+    "ThinkingDelta",
     "Tokenizer",
     "ToolSpec",
     "chat_format",
+    "load_chat_format",
+    "load_tools_template",
 ]

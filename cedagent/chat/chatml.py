@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cedagent.chat.chatml_calls import TaggedJson
 from cedagent.chat.chatml_parser import ChatMLParser
 from cedagent.chat.control import CHATML
-from cedagent.chat.template import CallSyntax, ToolSpec
+from cedagent.chat.json_line import dumps
+from cedagent.chat.template import ToolSpec
 from cedagent.chat.tokenizer import Tokenizer
 from cedagent.errors import ConfigError
 
 DEFAULT_SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 """What SmolLM2's own template says when a conversation brings no system text."""
 
-CALLS = CallSyntax(
+CALLS = TaggedJson(
     opener="<tool_call>",
     before_name='\n{"name": ',
     before_arguments=', "arguments": ',
@@ -40,6 +42,8 @@ class ChatML:
     """`<|im_start|>ROLE\\nCONTENT<|im_end|>\\n`, with tools as tagged JSON."""
 
     name = "chatml"
+    thinking = False
+    effort = None
     call_syntax = CALLS
 
     def __init__(self, tokenizer: Tokenizer, *, tools_template: str | None = None) -> None:
@@ -96,15 +100,12 @@ class ChatML:
 
 def render_call(name: str, arguments: Mapping[str, Any]) -> str:
     """Return the call block for given arguments, spelled as the grammar spells it."""
-    return (
-        f"{CALLS.opener}{CALLS.before_name}{CALLS.dumps(name)}"
-        f"{CALLS.before_arguments}{CALLS.dumps(arguments)}{CALLS.closer}"
-    )
+    return CALLS.call(name, arguments)
 
 
 def _tools_block(tools: Sequence[ToolSpec]) -> str:
     schemas = [
-        CALLS.dumps({"name": t.name, "description": t.description, "parameters": t.parameters})
+        dumps({"name": t.name, "description": t.description, "parameters": t.parameters})
         for t in tools
     ]
     examples = [

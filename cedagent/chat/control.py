@@ -7,6 +7,7 @@ id, never by encoding its name as text.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +21,28 @@ class ControlNames:
 
 
 CHATML = ControlNames(turn_start="<|im_start|>", turn_end="<|im_end|>")
+
+_BAR = "\N{FULLWIDTH VERTICAL LINE}"
+
+
+class Mark(StrEnum):
+    """A control token of DSML; between marks there is nothing but content.
+
+    `▁` is U+2581.
+    """
+
+    BEGIN = f"<{_BAR}begin▁of▁sentence{_BAR}>"
+    END = f"<{_BAR}end▁of▁sentence{_BAR}>"
+    SYSTEM = f"<{_BAR}System{_BAR}>"
+    USER = f"<{_BAR}User{_BAR}>"
+    ASSISTANT = f"<{_BAR}Assistant{_BAR}>"
+    THINK = "<think>"
+    END_THINK = "</think>"
+    DSML = f"{_BAR}DSML{_BAR}"
+    REMINDER = f"<{_BAR}latest_reminder{_BAR}>"
+    ACTION = f"<{_BAR}action{_BAR}>"
+    QUERY = f"<{_BAR}query{_BAR}>"
+    AUTHORITY = f"<{_BAR}authority{_BAR}>"
+    DOMAIN = f"<{_BAR}domain{_BAR}>"
+    TITLE = f"<{_BAR}title{_BAR}>"
+    READ_URL = f"<{_BAR}read_url{_BAR}>"

@@ -1,20 +1,20 @@
 """The grammar of one output: free text, calls of the listed tools, then the stop token.
 
-Knows tools and a format's call syntax; hands out masks as plain bytes and knows no tensor.
+Compiles what a format's call syntax says; hands out masks as plain bytes and knows no tensor.
 Invariant: whatever is sampled under a mask, a finished output parses, its calls name listed tools
-and their arguments validate; no control token but the stop token is ever allowed.
+and their arguments validate; a control token is allowed only where the syntax places it, and
+the stop token where the output may end.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher
 
-from cedagent.chat.number_limit import NumberLimit, NumberTracker
-from cedagent.chat.template import CallSyntax, ChatFormat, ToolSpec
+from cedagent.chat.number_limit import NumberLimit, NumberWatch
+from cedagent.chat.template import ChatFormat, ToolSpec
 from cedagent.chat.tokenizer import Tokenizer
 from cedagent.errors import ChatFormatError, ToolDefinitionError
 
@@ -44,18 +44,16 @@ class CallGrammar:
         Raises ToolDefinitionError for a schema that cannot be enforced, ChatFormatError for an
         unknown choice.
         """
+        _check(tools, choice)
         n_ids = tokenizer.vocab_size if vocab_size is None else vocab_size
         self._tokenizer = tokenizer
         self._stop_ids = fmt.stop_ids
         self._vocabulary = tokenizer.matcher_vocabulary(fmt.stop_ids, n_ids)
         self._n_bytes = -(-n_ids // 8)
-        syntax = fmt.call_syntax
-        rules = _call_rules(tools, syntax, self._vocabulary)
-        names = [tool.name for tool in tools]
-        # Text can precede calls only if the model may choose; numbers count from the first call on.
-        self._opener = syntax.opener.encode() if choice in ("auto", "none") else None
+        self._syntax = fmt.call_syntax
+        self._choice = choice
         self._limit = NumberLimit(tokenizer) if tools and choice != "none" else None
-        lark = _lark(rules, names, syntax, choice)
+        lark = self._syntax.lark(tools, choice=choice, problem_of=self._problem_of)
         self._matcher = LLMatcher(self._vocabulary, lark, log_level=0)
         if self._matcher.is_error():
             raise ToolDefinitionError(
@@ -71,8 +69,16 @@ class CallGrammar:
             self._stop_ids,
             n_bytes=self._n_bytes,
             limit=self._limit,
-            tracker=NumberTracker(self._opener),
+            numbers=self._syntax.numbers(self._tokenizer, choice=self._choice),
         )
+
+    def _problem_of(self, grammar: str) -> str | None:
+        problem = LLMatcher.validate_grammar(grammar, self._vocabulary)
+        if problem and not problem.startswith("WARNING"):
+            return _one_line(problem)
+        matcher = LLMatcher(self._vocabulary, grammar, log_level=0)
+        matcher.compute_bitmask()
+        return "a schema that no value fits" if matcher.is_error() else None
 
 
 class Constraint:
@@ -86,14 +92,14 @@ class Constraint:
         *,
         n_bytes: int,
         limit: NumberLimit | None,
-        tracker: NumberTracker,
+        numbers: NumberWatch,
     ) -> None:
         self._matcher = matcher
         self._tokenizer = tokenizer
         self._stop_ids = stop_ids
         self._n_bytes = n_bytes
         self._limit = limit
-        self._tracker = tracker
+        self._numbers = numbers
         self._mask: bytes | None = None
         self._finished = False
 
@@ -111,7 +117,7 @@ class Constraint:
                     "expected a grammar that can go on, got: "
                     f"{_one_line(self._matcher.get_error())}; use simpler tool schemas"
                 )
-            if self._limit is not None and self._tracker.number:
+            if self._limit is not None and self._numbers.number:
                 mask = self._limited(mask, self._limit)
             self._mask = mask
         return self._mask
@@ -132,14 +138,14 @@ class Constraint:
         if token in self._stop_ids:
             self._finished = True
         elif self._limit is not None:
-            self._tracker.feed(self._tokenizer.token_bytes(token) or b"")
+            self._numbers.feed(token)
 
     def is_finished(self) -> bool:
         """Whether the stop token was taken."""
         return self._finished
 
     def _limited(self, mask: bytes, limit: NumberLimit) -> bytes:
-        excluded = limit.too_long(self._tracker.number)
+        excluded = limit.too_long(self._numbers.number)
         if not excluded:
             return mask
         bits = int.from_bytes(mask, "little") & ~excluded
@@ -147,98 +153,19 @@ class Constraint:
         return bits.to_bytes(len(mask), "little") if bits else mask
 
 
-def _lark(rules: list[str], names: list[str], syntax: CallSyntax, choice: str) -> str:
-    """Return the whole grammar; rule `call_I` is the call of tool I without its opener."""
+def _check(tools: Sequence[ToolSpec], choice: str) -> None:
+    names = [tool.name for tool in tools]
+    for i, name in enumerate(names):
+        if name in names[:i] or not name:
+            raise ToolDefinitionError(
+                f"expected tools with distinct names, got {name!r} twice or empty; rename one"
+            )
     if choice not in (*_CHOICES, *names):
         raise ChatFormatError(
             f"expected a tool choice of {', '.join((*_CHOICES, *names))}, got {choice!r}"
         )
     if choice == "required" and not names:
         raise ChatFormatError("expected at least one tool for the tool choice required, got none")
-    opener = json.dumps(syntax.opener)
-    again = json.dumps(syntax.separator + syntax.opener)
-    any_call = " | ".join(f"call_{i}" for i in range(len(names)))
-    calls = [f"calls: call ({again} call)*", f"call: {any_call}", *rules]
-    match choice:
-        case "auto" if names:
-            # The lazy lexeme ends at the first opener; from there on only calls can follow.
-            text = [
-                "start: TEXT | opening calls",
-                "TEXT: /(?s:.*)/",
-                f"opening[lazy]: /(?s:.*){syntax.opener}/",
-            ]
-            return "\n".join([*text, *calls])
-        case "auto" | "none":
-            return "\n".join(
-                [
-                    "start: TEXT",
-                    f"TEXT: /(?s:.*)/ & ~/(?s:.*){syntax.opener}(?s:.*)/",
-                ]
-            )
-        case "required":
-            return "\n".join([f"start: {opener} calls", *calls])
-        case _:
-            i = names.index(choice)
-            return "\n".join([f"start: {opener} call_{i}", rules[i]])
-
-
-def _call_rules(
-    tools: Sequence[ToolSpec], syntax: CallSyntax, vocabulary: LLTokenizer
-) -> list[str]:
-    rules: list[str] = []
-    seen: set[str] = set()
-    for i, tool in enumerate(tools):
-        if tool.name in seen or not tool.name:
-            raise ToolDefinitionError(
-                f"expected tools with distinct names, got {tool.name!r} twice or empty; rename one"
-            )
-        seen.add(tool.name)
-        schema = _schema(tool, syntax)
-        problem = LLMatcher.validate_grammar(f"start: %json {schema}", vocabulary)
-        if problem and not problem.startswith("WARNING"):
-            raise ToolDefinitionError(
-                f"tool {tool.name!r}: expected a parameter schema that can be enforced, got: "
-                f"{_one_line(problem)}; remove that keyword or describe it in words"
-            )
-        head = f"{syntax.before_name}{syntax.dumps(tool.name)}{syntax.before_arguments}"
-        rules.append(f"call_{i}: {_literal(head)} %json {schema} {_literal(syntax.closer)}")
-    return rules
-
-
-def _schema(tool: ToolSpec, syntax: CallSyntax) -> str:
-    """Return the tool's schema as JSON, with separators fixed and no other white space."""
-    if tool.parameters.get("type") != "object":
-        raise ToolDefinitionError(
-            f'tool {tool.name!r}: expected parameters of "type": "object", '
-            f"got {tool.parameters.get('type')!r}"
-        )
-    _check_counts(tool.name, tool.parameters)
-    layout = {
-        "whitespace_flexible": False,
-        "item_separator": syntax.item_separator,
-        "key_separator": syntax.key_separator,
-    }
-    return syntax.dumps({**tool.parameters, "x-guidance": layout})
-
-
-def _check_counts(name: str, schema: object) -> None:
-    """Refuse what the grammar cannot count: a free key may be sampled twice."""
-    if isinstance(schema, list | tuple):
-        for part in schema:
-            _check_counts(name, part)
-    elif isinstance(schema, Mapping):
-        least = schema.get("minProperties", 0)
-        if isinstance(least, int) and least > max(1, len(schema.get("required") or ())):
-            raise ToolDefinitionError(
-                f"tool {name!r}: expected at most one in minProperties beyond the required keys, "
-                f"got {least}; remove that keyword or describe it in words"
-            )
-        for part in schema.values():
-            _check_counts(name, part)
-
-
-def _literal(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _one_line(text: str) -> str:

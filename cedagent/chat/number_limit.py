@@ -9,7 +9,7 @@ two decimals of fifteen digits never round to the same double.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Protocol
 
 from cedagent.chat.tokenizer import Tokenizer
 
@@ -31,33 +31,51 @@ class NumberLimit:
             if data is not None and _CONTINUES.match(data):
                 self._digits.append((i, data))
         self._longest = max((len(data) for _, data in self._digits), default=0)
+        self._exponents = [(i, data) for i, data in self._digits if b"e" in data.lower()]
 
     def too_long(self, number: bytes) -> int:
         """Return the set of ids, as bits, that would make the number break the limits."""
         plain = not (b"e" in number or b"E" in number)
-        if plain and len(number) + self._longest <= _SIGNIFICANT:
-            return 0
+        # A short number can only grow too long by an exponent that comes in one piece.
+        is_short = plain and len(number) + self._longest <= _SIGNIFICANT
         bits = 0
-        for i, data in self._digits:
+        for i, data in self._exponents if is_short else self._digits:
             if not _within(number + data):
                 bits |= 1 << i
         return bits
 
 
-class NumberTracker:
-    """Follows the bytes of one output and knows the number that is being written."""
+class NumberWatch(Protocol):
+    """Follows the ids of one output and knows the number that is being written."""
 
-    def __init__(self, opener: bytes | None) -> None:
+    @property
+    def number(self) -> bytes:
+        """The number so far; empty outside numbers, and always in strings."""
+        ...
+
+    def feed(self, token: int) -> None:
+        """Take the next id."""
+        ...
+
+
+class ByteNumbers:
+    """A `NumberWatch` of calls that are plain text."""
+
+    def __init__(self, tokenizer: Tokenizer, opener: bytes | None) -> None:
         """Start inside calls if `opener` is None, else at the first place where it stands."""
+        self._tokenizer = tokenizer
         self._opener = opener
         self._tail = b""
-        self._in_string = False
-        self._escaped = False
-        self.number = b""
-        """The number so far; empty outside numbers, and always in strings."""
+        self._json = JsonNumbers()
 
-    def feed(self, data: bytes) -> None:
-        """Take the bytes of the next id."""
+    @property
+    def number(self) -> bytes:
+        """The number so far; empty outside numbers, and always in strings."""
+        return self._json.number
+
+    def feed(self, token: int) -> None:
+        """Take the next id."""
+        data = self._tokenizer.token_bytes(token) or b""
         if self._opener is not None:
             seen = self._tail + data
             start = seen.find(self._opener)
@@ -66,6 +84,20 @@ class NumberTracker:
                 return
             data = seen[start + len(self._opener) :]
             self._opener = None
+        self._json.feed(data)
+
+
+class JsonNumbers:
+    """Follows the bytes of JSON."""
+
+    def __init__(self) -> None:
+        self._in_string = False
+        self._escaped = False
+        self.number = b""
+        """The number so far; empty outside numbers, and always in strings."""
+
+    def feed(self, data: bytes) -> None:
+        """Take more bytes."""
         for byte in data:
             self._add(byte)
 

@@ -1,12 +1,13 @@
 """What a parser makes of one output: text, calls, and the events on the way there.
 
 Knows no token ids and no chat format. Invariant: the deltas of an output joined together are the
-text and the arguments that its result holds.
+reasoning, the text and the arguments that its result holds.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,6 +40,15 @@ class Output:
     """The `error` lines of `calls`, in order."""
     complete: bool
     """Whether the output ended with its stop token; False when it was cut."""
+    reasoning: str = ""
+    """What the model thought before it spoke, in formats that have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    """More reasoning."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,7 @@ class CallEnd:
     call: Call
 
 
-ParserEvent = TextDelta | CallStart | ArgsDelta | CallEnd
+ParserEvent = ThinkingDelta | TextDelta | CallStart | ArgsDelta | CallEnd
 
 
 class OutputParser(Protocol):
@@ -95,9 +105,8 @@ class OutputParser(Protocol):
 def parse_call(raw: str, *, name: str = "") -> Call:
     """Read one call, a JSON object with `name` and `arguments` and no other key; never raises.
 
-    `name` is what the call is reported under if its JSON cannot be read.
-    Refuses what JSON does not have (NaN, Infinity), numbers that overflow, and text that is not
-    valid Unicode, so that arguments can always be written out again.
+    `name` is what the call is reported under if its JSON cannot be read. What `strict_json`
+    refuses is malformed, so that arguments can always be written out again.
     """
     raw = raw.strip()
     n_keys = 0
@@ -109,38 +118,58 @@ def parse_call(raw: str, *, name: str = "") -> Call:
         return dict(pairs)
 
     try:
-        value = json.loads(
-            raw,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-            object_pairs_hook=count_keys,
-        )
-        json.dumps(value, ensure_ascii=False).encode()
-    except RecursionError:
-        return _malformed(name, raw, "JSON nested less deeply")
-    except UnicodeEncodeError:
-        return _malformed(name, raw, "text without lone surrogates")
+        value = strict_json(raw, object_pairs_hook=count_keys)
     except ValueError as error:
-        return _malformed(name, raw, f"JSON ({error})")
+        return malformed_call(name, raw, str(error))
     if not isinstance(value, dict):
-        return _malformed("", raw, 'an object with "name" and "arguments"')
+        return malformed_call("", raw, 'an object with "name" and "arguments"')
     written, arguments = value.get("name"), value.get("arguments")
     if not isinstance(written, str) or not written:
-        return _malformed("", raw, 'a "name" that is a string')
+        return malformed_call("", raw, 'a "name" that is a string')
     if not isinstance(arguments, dict):
-        return _malformed(written, raw, '"arguments" that are an object')
+        return malformed_call(written, raw, '"arguments" that are an object')
     if n_keys != 2:
-        return _malformed(written, raw, '"name" and "arguments" once each and no other key')
+        return malformed_call(written, raw, '"name" and "arguments" once each and no other key')
     return Call(written, arguments, raw)
 
 
 def cut_call(name: str, raw: str, expected: str) -> Call:
     """Return the call for a text that ended before its closing tag."""
-    return _malformed(name, raw.strip(), expected)
+    return malformed_call(name, raw.strip(), expected)
 
 
-def _malformed(name: str, raw: str, expected: str) -> Call:
-    excerpt = raw if len(raw) <= _EXCERPT else f"{raw[:_EXCERPT]}..."
+def strict_json(
+    text: str, *, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> Any:
+    """Return the value of JSON that can be written out again.
+
+    Raises ValueError, which says what was expected, also for what JSON does not have (NaN,
+    Infinity), numbers that overflow, and text that is not valid Unicode.
+    """
+    try:
+        value = json.loads(
+            text,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            object_pairs_hook=object_pairs_hook,
+        )
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("JSON nested less deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("text without lone surrogates") from None
+    except ValueError as error:
+        raise ValueError(f"JSON ({error})") from None
+    return value
+
+
+def malformed_call(name: str, raw: str, expected: str, *, got: str | None = None) -> Call:
+    """Return a call that cannot be run, with the line that says what was expected of it.
+
+    `got` is the part of it that is wrong; None takes its beginning.
+    """
+    shown = raw if got is None else got
+    excerpt = shown if len(shown) <= _EXCERPT else f"{shown[:_EXCERPT]}..."
     return Call(name, None, raw, f"malformed call: expected {expected}, got {excerpt!r}")
 
 

@@ -6,14 +6,21 @@ nothing that was appended is ever rendered again.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
+from cedagent.chat.number_limit import NumberWatch
 from cedagent.chat.output import OutputParser
 from cedagent.chat.tokenizer import Tokenizer
 from cedagent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cedagent.chat.dsml import Dsml
+
+Problem = Callable[[str], str | None]
+"""Tells in one line what is wrong with a Lark grammar, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +32,22 @@ class ToolSpec:
     parameters: Mapping[str, Any]
     """JSON schema of the arguments, an object; rendered and enforced in its key order."""
     examples: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    """Worked calls: (question, arguments)."""
+    """Worked calls: (question, arguments), for formats that show them."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallSyntax:
-    """How a format spells a call whose name and arguments are JSON.
+class CallSyntax(Protocol):
+    """How a format spells calls: the rules that the call grammar compiles."""
 
-    A call is opener, before_name, JSON name, before_arguments, JSON arguments, closer.
-    """
+    def lark(self, tools: Sequence[ToolSpec], *, choice: str, problem_of: Problem) -> str:
+        """Return the Lark grammar of one output; tools and choice are checked already.
 
-    opener: str
-    """The text after which nothing but a call can come."""
-    before_name: str
-    before_arguments: str
-    closer: str
-    separator: str
-    """Between two calls of one output."""
-    item_separator: str = ", "
-    key_separator: str = ": "
+        Raises ToolDefinitionError for a schema that cannot be enforced.
+        """
+        ...
 
-    def dumps(self, value: Any) -> str:
-        """Return JSON on one line in this syntax's separators, key order as given."""
-        separators = (self.item_separator, self.key_separator)
-        return json.dumps(value, ensure_ascii=False, separators=separators, default=_plain)
+    def numbers(self, tokenizer: Tokenizer, *, choice: str) -> NumberWatch:
+        """Return what follows the JSON numbers in one output's calls."""
+        ...
 
 
 class ChatFormat(Protocol):
@@ -60,8 +59,18 @@ class ChatFormat(Protocol):
         ...
 
     @property
+    def thinking(self) -> bool:
+        """Whether each output begins with reasoning."""
+        ...
+
+    @property
+    def effort(self) -> int | None:
+        """How thorough the reasoning is, 1 to 100; None without thinking."""
+        ...
+
+    @property
     def stop_ids(self) -> frozenset[int]:
-        """Ids that end an output; the only control tokens that may be sampled."""
+        """Ids that end an output."""
         ...
 
     @property
@@ -93,23 +102,83 @@ class ChatFormat(Protocol):
         ...
 
 
+@overload
 def chat_format(
-    name: str, *, tokenizer: Tokenizer, tools_template: str | None = None
+    name: Literal["dsml"],
+    *,
+    tokenizer: Tokenizer | None = None,
+    tools_template: str | None = None,
+    thinking: bool = False,
+    effort: int | str | None = None,
+) -> Dsml: ...
+
+
+@overload
+def chat_format(
+    name: str,
+    *,
+    tokenizer: Tokenizer | None = None,
+    tools_template: str | None = None,
+    thinking: bool = False,
+    effort: int | str | None = None,
+) -> ChatFormat: ...
+
+
+def chat_format(
+    name: str,
+    *,
+    tokenizer: Tokenizer | None = None,
+    tools_template: str | None = None,
+    thinking: bool = False,
+    effort: int | str | None = None,
 ) -> ChatFormat:
     """Return the chat format of a model.
 
-    `tools_template` replaces the wording around the list of tools; `{tools}` in it stands for the
-    list. Raises ConfigError for an unknown name or a template without `{tools}`, ChatFormatError
-    if the tokenizer lacks the format's control tokens.
+    `dsml` works without a tokenizer too, for texts: `render` and `parse`. `tools_template` replaces
+    the wording around the list of tools; `{tools}` (chatml) or `{tool_schemas}` (dsml) in it stands
+    for the list. `thinking` and `effort` (1 to 100, or `low`, `high`, `max`) are dsml's alone.
+    Raises ConfigError for an unknown name, a template without its place, or settings that the
+    format does not have; ChatFormatError if the tokenizer lacks the format's control tokens.
     """
-    if name == "chatml":
-        from cedagent.chat.chatml import ChatML
+    if name == "dsml":
+        from cedagent.chat.dsml import Dsml
 
-        return ChatML(tokenizer, tools_template=tools_template)
-    raise ConfigError(f'expected the chat format "chatml" in config.json, got {name!r}')
+        return Dsml(tokenizer, tools_template=tools_template, thinking=thinking, effort=effort)
+    if name != "chatml":
+        raise ConfigError(
+            f'expected the chat format "chatml" or "dsml" in config.json, got {name!r}'
+        )
+    if thinking or effort is not None:
+        asked = "thinking" if thinking else f"effort {effort}"
+        raise ConfigError(f"{asked}: expected none of it, the chat format chatml does not reason")
+    if tokenizer is None:
+        raise ConfigError("chat format chatml: expected a tokenizer, got none; it has no texts")
+    from cedagent.chat.chatml import ChatML
+
+    return ChatML(tokenizer, tools_template=tools_template)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"expected JSON values in a tool, got {type(value).__name__}")
+def load_chat_format(
+    model_dir: Path,
+    name: str,
+    *,
+    tokenizer: Tokenizer,
+    tools_template: str | None = None,
+    thinking: bool = False,
+    effort: int | str | None = None,
+) -> ChatFormat:
+    """Return the chat format of a model directory; raises as `chat_format` does.
+
+    Without a `tools_template` it takes the wording that the checkpoint brings, if it brings one.
+    """
+    if name == "dsml" and tools_template is None:
+        from cedagent.chat.release_template import load_tools_template
+
+        tools_template = load_tools_template(model_dir)
+    return chat_format(
+        name,
+        tokenizer=tokenizer,
+        tools_template=tools_template,
+        thinking=thinking,
+        effort=effort,
+    )

@@ -100,9 +100,13 @@ class Tokenizer:
         try:
             return self._control[name]
         except KeyError:
+            # Some vocabularies have a thousand, most of them placeholders.
+            known = sorted(self._control)
+            some = ", ".join(known[:12]) or "none"
             raise ChatFormatError(
-                f"expected the control token {name} in tokenizer.json, got only "
-                f"{', '.join(sorted(self._control)) or 'none'}; use the chat format of this model"
+                f"expected the control token {name} in tokenizer.json, got only {some}"
+                f"{f' and {len(known) - 12} more' if len(known) > 12 else ''}; "
+                "use the chat format of this model"
             ) from None
 
     def stream(self) -> TextStream:

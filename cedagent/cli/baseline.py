@@ -17,14 +17,14 @@ from cedagent.paths import cache_home
 
 def decoder_only(model: Path) -> Path:
     """Return the directory of a model's decoder-only twin, making it if need be."""
-    from cedagent.model.config import ModelConfig
-    from cedagent.model.weights import Checkpoint, tensor_shapes, write_model
+    from cedagent.model.llama.config import LlamaConfig
+    from cedagent.model.llama.weights import Checkpoint, tensor_shapes, write_model
 
     source = {"twin_of": str(model.resolve()), "weights": _identity(model)}
     folder = cache_home() / "bench" / f"{model.name}-decoder-only"
     if _origin(folder) == source:
         return folder
-    config = ModelConfig.load(model)
+    config = LlamaConfig.load(model)
     n_layers = config.num_hidden_layers
     twin = replace(config, n_encoder_layers=n_layers, encoder_global_layers=tuple(range(n_layers)))
     checkpoint = Checkpoint(model, config, dtype="float32")

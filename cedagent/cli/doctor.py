@@ -124,7 +124,8 @@ def _kernels() -> Finding:
 
 def _model(name: str) -> Finding:
     from cedagent.cli.model_check import read_problems
-    from cedagent.model.config import ModelConfig
+    from cedagent.model.config import load_config
+    from cedagent.model.llama.config import LlamaConfig
     from cedagent.model.locate import resolve_model
 
     try:
@@ -134,12 +135,15 @@ def _model(name: str) -> Finding:
     problems = read_problems(directory)
     if problems:
         return Finding("model", f"{name} is broken", "; ".join(problems), good=False)
-    config = ModelConfig.load(directory)
+    config = load_config(directory)
+    if isinstance(config, LlamaConfig):
+        kind = f"window {config.decoder_window}, {config.weights_dtype} weights"
+    else:
+        kind = f"window {config.window}, {config.model_type}"
     layers = f"{config.n_encoder_layers} encoder + {config.n_decoder_layers} decoder layers"
     return Finding(
         "model",
-        f"{name}: {layers}, window {config.decoder_window}, {config.weights_dtype} weights, "
-        f"context {config.max_position_embeddings}",
+        f"{name}: {layers}, {kind}, context {config.max_position_embeddings}",
         str(directory),
     )
 

@@ -138,22 +138,51 @@ def score(file: Path, context: int, model: str, as_json: bool) -> int:
 
 @model.command()
 @click.argument("dst", type=click.Path(path_type=Path))
-@click.option("--layers", type=click.IntRange(1), default=6, show_default=True)
-@click.option("--encoder-layers", type=click.IntRange(1), metavar="E", default=3, show_default=True)
-@click.option("--window", type=click.IntRange(0), metavar="W", default=128, show_default=True)
+@click.option("--family", type=click.Choice(["ced_llama", "deepseek_v41"]), default="ced_llama",
+              show_default=True, help="deepseek_v41 has Engram layers, fp8 and fp4.")  # fmt: skip
+@click.option("--layers", type=click.IntRange(1), show_default="6; deepseek_v41: 8")
+@click.option("--encoder-layers", type=click.IntRange(1), metavar="E",
+              show_default="3; deepseek_v41: 4")  # fmt: skip
+@click.option("--window", type=click.IntRange(0), metavar="W",
+              show_default="128; deepseek_v41: 16")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-def tiny(dst: Path, layers: int, encoder_layers: int, window: int, seed: int) -> int:
+def tiny(
+    dst: Path,
+    family: str,
+    layers: int | None,
+    encoder_layers: int | None,
+    window: int | None,
+    seed: int,
+) -> int:
     """Write a tiny model with random weights.
 
     For tests and for trying things out.
     """
-    from cedagent.model.tiny import write_tiny
-
     if dst.exists():
         raise UsageError(f"{dst} exists already: expected a new folder; move it away first")
-    made = write_tiny(
-        dst, n_layers=layers, n_encoder_layers=encoder_layers, window=window, seed=seed
-    )
+    is_v41 = family == "deepseek_v41"
+    n_layers = layers or (8 if is_v41 else 6)
+    n_encoder = encoder_layers or (4 if is_v41 else 3)
+    if is_v41:
+        from cedagent.model.tiny_v41 import write_tiny_v41
+
+        made = write_tiny_v41(
+            dst,
+            n_encoder_layers=n_encoder,
+            n_decoder_layers=n_layers - n_encoder,
+            window=16 if window is None else window,
+            seed=seed,
+        )
+    else:
+        from cedagent.model.tiny import write_tiny
+
+        made = write_tiny(
+            dst,
+            n_layers=n_layers,
+            n_encoder_layers=n_encoder,
+            window=128 if window is None else window,
+            seed=seed,
+        )
     click.echo(str(made))
     return 0
 

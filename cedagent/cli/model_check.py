@@ -7,26 +7,36 @@ cannot see is a flipped bit in the numbers themselves.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cedagent.errors import CedError, WeightsError
+
+if TYPE_CHECKING:
+    from cedagent.model.llama.config import LlamaConfig
 
 
 def read_problems(model_dir: Path) -> list[str]:
     """Return one line per thing that keeps a chat from running on the model; none if it can."""
     from cedagent.chat.template import chat_format
     from cedagent.chat.tokenizer import Tokenizer
-    from cedagent.model.config import ModelConfig
+    from cedagent.model.config import load_config
+    from cedagent.model.llama.config import LlamaConfig
 
     try:
-        config = ModelConfig.load(model_dir)
+        config = load_config(model_dir)
     except CedError as error:
         return [str(error)]
     problems = []
-    if config.weights_dtype != "int8":
+    if isinstance(config, LlamaConfig) and config.weights_dtype != "int8":
         problems.append(f"{model_dir} has {config.weights_dtype} weights alone; convert it again")
     else:
         try:
-            _check_weights(model_dir)
+            if isinstance(config, LlamaConfig):
+                _check_llama_weights(model_dir, config)
+            else:
+                from cedagent.model.release import ReleaseCheckpoint
+
+                ReleaseCheckpoint(model_dir, config, weights="keep")
         except CedError as error:
             problems.append(str(error))
     try:
@@ -37,13 +47,11 @@ def read_problems(model_dir: Path) -> list[str]:
     return problems
 
 
-def _check_weights(model_dir: Path) -> None:
+def _check_llama_weights(model_dir: Path, config: LlamaConfig) -> None:
     from safetensors import safe_open
 
-    from cedagent.model.config import ModelConfig
-    from cedagent.model.weights import SCALE_SUFFIX, Checkpoint, tensor_shapes
+    from cedagent.model.llama.weights import SCALE_SUFFIX, Checkpoint, tensor_shapes
 
-    config = ModelConfig.load(model_dir)
     # Tells of a file that is missing, unreadable, cut short or of another kind.
     path = Checkpoint(model_dir, config, dtype="int8").path
     expected = tensor_shapes(config)

@@ -132,7 +132,7 @@ def _load(model: str, kv: str) -> Engine:
 def _without_store(engine: Engine) -> Engine:
     from cedagent.engine import Engine
 
-    return Engine(engine.model, engine.model_dir)
+    return Engine(engine.family, engine.model_dir)
 
 
 def _first_token(sequence: CedSequence, new_ids: Sequence[int]) -> float:

@@ -60,7 +60,7 @@ def _compare(model: Path, kv: str) -> list[Compared]:
     new = probe.draw_ids(APPEND, seed=SEED + 1, engine=engine)
     cold, live, ram = [], [], []
     for n_tokens in LENGTHS:
-        sequence = Engine(engine.model, engine.model_dir).sequence(ids[:n_tokens])
+        sequence = Engine(engine.family, engine.model_dir).sequence(ids[:n_tokens])
         sequence.prefill(new)
         cold.append(probe.digest(sequence))
     # The longest one first: it publishes every block, and the shorter ones share its rows in RAM.
@@ -68,7 +68,7 @@ def _compare(model: Path, kv: str) -> list[Compared]:
     longest.prefill(ids)
     longest.settle()
     for n_tokens in LENGTHS:
-        alone = Engine(engine.model, engine.model_dir).sequence()
+        alone = Engine(engine.family, engine.model_dir).sequence()
         alone.prefill(ids[:n_tokens])
         alone.prefill(new)
         live.append(probe.digest(alone))

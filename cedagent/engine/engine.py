@@ -11,24 +11,23 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ced_kvstore import Store, StoreError
-from cedagent.engine.encode import encode_tile
+from cedagent.engine.catch_up import catch_up
+from cedagent.engine.families import load_family
+from cedagent.engine.family import Family, Mode, State
 from cedagent.engine.fingerprint import fingerprint, model_digest
-from cedagent.engine.kernel_choice import KernelChoice, choose_kernels
+from cedagent.engine.kernel_choice import KernelChoice
 from cedagent.engine.protocol import PrefillUsage, Progress
 from cedagent.engine.publish import publish
-from cedagent.engine.replay import Mode, score
-from cedagent.engine.reuse import Known, take_known
+from cedagent.engine.reuse import Known
 from cedagent.engine.sequence import CedSequence
-from cedagent.engine.state import SequenceState
-from cedagent.engine.streams import declared_streams
 from cedagent.errors import ContextLimitError, UsageError
-from cedagent.model.ced import CedModel
-from cedagent.model.config import TILE, ModelConfig, WeightsDtype
+from cedagent.model.config import TILE, WeightsDtype
 from cedagent.model.locate import resolve_model
 
 
@@ -37,19 +36,15 @@ class Engine:
 
     def __init__(
         self,
-        model: CedModel,
+        family: Family[Any],
         model_dir: Path,
         *,
         store: Store | None = None,
-        mode: Mode = "bounded",
-        replay_windows: int | None = None,
     ) -> None:
         """Take a loaded model and an open store; `load` is the usual way."""
-        self.model = model
+        self.family = family
         self.model_dir = model_dir
         self.store = store
-        self.mode: Mode = mode
-        self.replay_windows = replay_windows or model.config.replay_windows
         self.notices: list[str] = []
         """One-line warnings for the user, in the order in which they came up."""
         self._lock = threading.RLock()
@@ -86,49 +81,50 @@ class Engine:
         if max_kv_bytes is not None and max_kv_bytes < 0:
             raise UsageError(f"max_kv_bytes must not be negative, got {max_kv_bytes}")
         model_dir = resolve_model(model)
-        chosen, notice = choose_kernels(kernels, ModelConfig.load(model_dir), precision=precision)
-        loaded = CedModel(model_dir, precision=precision, kernels=chosen)
+        family = load_family(
+            model_dir,
+            precision=precision,
+            mode=mode,
+            replay_windows=replay_windows,
+            kernels=kernels,
+        )
         store, refusal = None, None
         if kv is not None:
             try:
                 store = Store.open(
                     Path(kv).expanduser(),
-                    fingerprint=fingerprint(loaded, model_dir),
-                    streams=declared_streams(loaded),
+                    fingerprint=fingerprint(family, model_dir),
+                    streams=family.streams(),
                     max_bytes=max_kv_bytes,
                 )
             except StoreError as error:
                 refusal = f"the prefix store is not used: {error}"
-        engine = cls(loaded, model_dir, store=store, mode=mode, replay_windows=replay_windows)
-        engine.take_notice(refusal)
-        engine.take_notice(notice)
-        if loaded.precision == "int8" and loaded.impl != "int_mm":
-            engine.take_notice(
-                "this CPU's int8 product is not exact (no VNNI); the slower exact int8_fp32 runs"
-            )
+        engine = cls(family, model_dir, store=store)
+        for notice in (refusal, *family.notices):
+            engine.take_notice(notice)
         return engine
 
     @property
     def model_digest(self) -> str:
         """Hex digest of config and weights: another value means another model."""
         if self._digest is None:
-            self._digest = model_digest(self.model)
+            self._digest = model_digest(self.family)
         return self._digest
 
     @property
     def chat_format(self) -> str:
         """Name of the chat format in config.json."""
-        return self.model.config.chat_format
+        return self.family.config.chat_format
 
     @property
     def vocab_size(self) -> int:
         """Number of logits."""
-        return self.model.config.vocab_size
+        return self.family.config.vocab_size
 
     @property
     def context_limit(self) -> int:
         """Most tokens a sequence can hold."""
-        return self.model.config.max_position_embeddings
+        return self.family.config.max_position_embeddings
 
     def sequence(self, ids: Sequence[int] = ()) -> CedSequence:
         """Open a sequence over ids that are known but not yet run; a prefill runs them."""
@@ -146,11 +142,11 @@ class Engine:
         if not len(ids):
             raise UsageError("expected at least one token id to score, got none")
         self.check_fits(len(ids))
-        state = SequenceState(self.model)
+        state: State = self.family.new_state()
         with self.forward():
             for tile in range(-(-len(ids) // TILE)):
-                encode_tile(self.model, state, ids, tile=tile)
-            return score(self.model, state, n_tokens=len(ids))
+                self.family.encode_tile(state, ids, tile=tile)
+            return self.family.score(state, n_tokens=len(ids))
 
     def warm(
         self, ids: Sequence[int], *, label: str = "warm", progress: Progress | None = None
@@ -163,28 +159,40 @@ class Engine:
         self.check_ids(ids)
         self.check_fits(len(ids))
         stop = len(ids) // TILE * TILE
-        state = SequenceState(self.model)
-        with self.forward():
-            reused = take_known(
-                self.model, state, ids[:stop], open_sequences=self.known_to(None), store=self.store
-            )
-        self.take_notice(reused.notice)
-        first = state.settled
-        for tile in range(first // TILE, stop // TILE):
+
+        def before_tile(pos: int, known: int) -> bool:
             if progress is not None:
-                progress(tile * TILE, stop, first)
-            with self.forward():
-                encode_tile(self.model, state, ids, tile=tile)
-        if progress is not None:
-            progress(stop, stop, first)
+                progress(pos, stop, known)
+            return True
+
+        known = catch_up(
+            self, self.family.new_state(), ids[:stop], sequence=None, before_tile=before_tile
+        )
+        state, first = known.state, known.state.settled
+        for tile in range(first // TILE, stop // TILE):
+            before_tile(tile * TILE, first)
+            self.encode_tile(state, ids, tile=tile)
+        before_tile(stop, first)
         self.publish(ids, state, label=label, kind="warm", pinned=True)
-        return PrefillUsage(reused_ram=reused.ram, reused_disk=reused.disk, encoded=stop - first)
+        return PrefillUsage(
+            reused_ram=known.ram,
+            reused_disk=known.disk,
+            encoded=stop - first,
+            rerun=known.rerun,
+        )
 
     def close(self) -> None:
         """Close the store; open sequences stay usable, without it."""
         if self.store is not None:
             self.store.close()
             self.store = None
+
+    def encode_tile(self, state: State, ids: Sequence[int], *, tile: int) -> None:
+        """Encode one tile, and keep of what lies before it only what will be read again."""
+        with self.forward():
+            self.family.encode_tile(state, ids, tile=tile)
+            if self.family.windows is not None:
+                self.family.windows.trim(state)
 
     @contextmanager
     def forward(self) -> Iterator[None]:
@@ -221,7 +229,7 @@ class Engine:
     def publish(
         self,
         ids: Sequence[int],
-        state: SequenceState,
+        state: State,
         *,
         label: str,
         kind: str,
@@ -232,7 +240,7 @@ class Engine:
             return
         with self.forward():
             notice = publish(
-                self.model,
+                self.family,
                 state,
                 ids,
                 store=self.store,

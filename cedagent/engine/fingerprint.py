@@ -1,7 +1,8 @@
 """What stored rows depend on, as flat plain fields: change one, and old rows are a miss.
 
-Decoder weights, replay settings, thread count and chat template are not in it: rows do not depend
-on them. Implementations that tests prove bit-equal share one name.
+Here are the fields that every family has; a family adds its own. Decoder weights, replay settings,
+thread count and chat template are in neither: rows do not depend on them. Implementations that
+tests prove bit-equal share one name.
 """
 
 from __future__ import annotations
@@ -10,50 +11,32 @@ import hashlib
 import json
 import platform
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from cedagent.model.ced import CedModel
-from cedagent.model.weights import weight_groups
-
-_ENCODED_FIELDS = (
-    "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads",
-    "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta", "n_encoder_layers",
-    "encoder_global_layers",
-)  # fmt: skip
-"""Config fields that the encoder reads."""
+from cedagent.engine.family import Family
 
 
-def fingerprint(model: CedModel, model_dir: Path) -> dict[str, str | int | None]:
-    """Return the fields that decide what an encoded row is."""
-    config = model.config
-    int8 = model.precision == "int8"
-    fields: dict[str, str | int | None] = {"format": 1, "family": config.model_type}
-    for name in _ENCODED_FIELDS:
-        value = getattr(config, name)
-        fields[f"config.{name}"] = value.hex() if isinstance(value, float) else str(value)
-    for group, names in weight_groups(config).items():
-        if group == "embedding" or _is_encoder_layer(group, config.n_encoder_layers):
-            fields[f"weights.{group}"] = model.checkpoint.digest(names)
-    fields["streams.kv"] = "int8 codes, float16 scale per row and head" if int8 else "float32"
-    fields["streams.e_out"] = str(model.e_out_dtype).removeprefix("torch.")
-    fields["weights.dtype"] = model.precision
-    fields["ops.product"] = "int8_exact" if int8 else "float32"
-    fields["ops.kernels"] = model.kernels.name
-    fields["torch"] = torch.__version__
-    fields["device"] = "cpu"
-    fields["cpu.capability"] = torch.backends.cpu.get_cpu_capability()
-    fields["cpu.family"] = cpu_family()
-    fields["tokenizer"] = tokenizer_digest(model_dir)
-    return fields
+def fingerprint(family: Family[Any], model_dir: Path) -> dict[str, str | int | None]:
+    """Return the fields that decide what a stored row is."""
+    return {
+        "format": 1,
+        "family": family.config.model_type,
+        **family.fingerprint(),
+        "torch": torch.__version__,
+        "device": "cpu",
+        "cpu.capability": torch.backends.cpu.get_cpu_capability(),
+        "cpu.family": cpu_family(),
+        "tokenizer": tokenizer_digest(model_dir),
+    }
 
 
-def model_digest(model: CedModel) -> str:
+def model_digest(family: Family[Any]) -> str:
     """Return a hex digest of the config and all weights in use."""
-    config = model.config.as_json()
+    config = family.config.as_json()
     total = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
-    for names in weight_groups(model.config).values():
-        total.update(model.checkpoint.digest(names).encode())
+    total.update(family.weights_digest().encode())
     return total.hexdigest()
 
 
@@ -78,7 +61,3 @@ def cpu_family() -> str:
     except OSError:
         pass
     return " ".join([platform.machine(), *found.values()])
-
-
-def _is_encoder_layer(group: str, n_encoder_layers: int) -> bool:
-    return group.startswith("layers.") and int(group.removeprefix("layers.")) < n_encoder_layers

@@ -1,4 +1,4 @@
-"""Choose the kernel set of a model: native where it can run, else the references.
+"""Choose the kernel set of a `ced_llama` model: native where it can run, else the references.
 
 An explicit choice is met or refused; only "auto" goes without, and then says so in one line.
 """
@@ -11,14 +11,14 @@ from ced_kernels.kernel_set import KernelSet
 from ced_kernels.native.build import NativeUnavailable
 from ced_kernels.native.library import load_native
 from cedagent.errors import EngineError, UsageError
-from cedagent.model.config import ModelConfig, WeightsDtype
+from cedagent.model.config import WeightsDtype
 from cedagent.paths import cache_home
 
 KernelChoice = Literal["auto", "reference", "native"]
 
 
 def choose_kernels(
-    choice: KernelChoice, config: ModelConfig, *, precision: WeightsDtype
+    choice: KernelChoice, *, head_dim: int, precision: WeightsDtype
 ) -> tuple[KernelSet | None, str | None]:
     """Return (kernel set, None for the references; notice for the user or None).
 
@@ -32,7 +32,7 @@ def choose_kernels(
     if precision == "float32":
         raise EngineError("native kernels serve int8; for float32 choose the reference kernels")
     try:
-        return load_native(cache_home() / "native", head_dim=config.head_dim), None
+        return load_native(cache_home() / "native", head_dim=head_dim), None
     except NativeUnavailable as error:
         if choice == "native":
             raise EngineError(f"native kernels cannot run here: {error}") from None

@@ -6,17 +6,17 @@ What the store cannot take becomes one line for the user; it is never an error i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from ced_kvstore import Anchor, Store
-from cedagent.engine.state import SequenceState
-from cedagent.engine.streams import pack, raw
-from cedagent.model.ced import CedModel
+from ced_kvstore import Anchor, Match, Store
+from cedagent.engine.buffers import raw
+from cedagent.engine.family import Family, State
 from cedagent.model.config import TILE
 
 
 def publish(
-    model: CedModel,
-    state: SequenceState,
+    family: Family[Any],
+    state: State,
     ids: Sequence[int],
     *,
     store: Store,
@@ -31,16 +31,34 @@ def publish(
         n_new = len(path) // TILE - match.blocks
         rows = {}
         if n_new:
-            packed = pack(model, state, match.blocks, n_new)
+            packed = family.pack(state, match.blocks, n_new)
             rows = {name: raw(buffer) for name, buffer in packed.items()}
+        hashes = store.hashes(path)
         anchor = Anchor(
-            block_hash=store.hashes(path)[-1],
+            block_hash=hashes[-1],
             label=label,
             kind=kind,
             pinned=pinned,
             n_tokens=len(ids),
         )
-        commit = store.commit(path, first_block=match.blocks, rows=rows, anchors=[anchor])
+        commit = store.commit(
+            path,
+            first_block=match.blocks,
+            rows=rows,
+            anchors=[anchor],
+            snapshots=_snapshots(family, state, hashes, match),
+        )
         if commit.reason is not None and store.notice is None:
             return f"prefix store {store.directory}: not everything is stored: {commit.reason}"
     return store.notice
+
+
+def _snapshots(
+    family: Family[Any], state: State, hashes: Sequence[bytes], match: Match
+) -> dict[bytes, bytes]:
+    """Return the snapshot that helps to resume at the settled end, unless it is stored."""
+    windows = family.windows
+    if windows is None or windows.wanted(state.settled) in match.snapshots:
+        return {}
+    taken = windows.snapshot(state)
+    return {} if taken is None else {hashes[taken[0] // TILE - 1]: taken[1]}

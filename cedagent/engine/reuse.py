@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ced_kvstore import Match, Store
-from cedagent.engine.state import SequenceState
-from cedagent.engine.streams import empty_buffers, raw, unpack
-from cedagent.model.ced import CedModel
+from cedagent.engine.buffers import empty_buffers, raw
+from cedagent.engine.family import Family, State
 from cedagent.model.config import TILE
 
 _RESTORE_BLOCKS = 64
@@ -24,7 +24,7 @@ class Known:
     """Ids whose settled rows are in RAM."""
 
     ids: Sequence[int]
-    state: SequenceState
+    state: State
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,15 @@ def common_blocks(ours: Sequence[int], theirs: Sequence[int], *, most: int) -> i
 
 
 def take_known(
-    model: CedModel,
-    state: SequenceState,
+    family: Family[Any],
+    state: State,
     ids: Sequence[int],
     *,
     open_sequences: Iterable[Known],
     store: Store | None,
 ) -> Reused:
     """Extend `state` with settled rows of `ids` from RAM and from the store, without encoding."""
-    best: tuple[int, SequenceState] | None = None
+    best: tuple[int, State] | None = None
     for known in open_sequences:
         blocks = common_blocks(ids, known.ids, most=known.state.settled // TILE)
         if blocks * TILE > max(state.settled, best[0] if best else 0):
@@ -67,7 +67,7 @@ def take_known(
     if store is None:
         return Reused(ram=ram, disk=0)
     match = store.match(ids)
-    disk = _restore(model, state, match, store)
+    disk = _restore(family, state, match, store)
     notice = None
     if match.reason == "corrupt" or ram + disk < match.position:
         notice = (
@@ -77,17 +77,18 @@ def take_known(
     return Reused(ram=ram, disk=disk, notice=notice)
 
 
-def _restore(model: CedModel, state: SequenceState, match: Match, store: Store) -> int:
+def _restore(family: Family[Any], state: State, match: Match, store: Store) -> int:
     """Read matched blocks beyond the settled part from the store; returns their tokens."""
+    streams = family.streams()
     first = start = state.settled // TILE
     while first < match.blocks:
         n_blocks = min(_RESTORE_BLOCKS, match.blocks - first)
-        buffers = empty_buffers(model, n_blocks)
+        buffers = empty_buffers(streams, n_blocks)
         views = {name: raw(buffer) for name, buffer in buffers.items()}
         good = store.read(match, views, first_block=first, n_blocks=n_blocks)
         # Swapped in only now: a bad record never leaves half of a block in live rows.
         if good:
-            unpack(model, state, buffers, first, good)
+            family.unpack(state, buffers, first, good)
         first += good
         if good < n_blocks:
             break

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from cedagent.engine.decode import decode
-from cedagent.engine.encode import encode_tile
+from cedagent.engine.catch_up import catch_up
+from cedagent.engine.family import State
 from cedagent.engine.protocol import Cancelled, PrefillUsage, Progress, Sampling
-from cedagent.engine.replay import replay
-from cedagent.engine.reuse import Known, Reused, take_known
+from cedagent.engine.reuse import Known
 from cedagent.engine.sampler import sample
-from cedagent.engine.state import SequenceState
 from cedagent.errors import ContextLimitError, EngineError
 from cedagent.model.config import TILE
 
@@ -34,7 +32,7 @@ class CedSequence:
         self._engine = engine
         self._ids = list(ids)
         self._seen = len(self._ids)
-        self._state = SequenceState(engine.model)
+        self._state: State = engine.family.new_state()
         self._prefill_end: int | None = None
         self._logits: Tensor | None = None
 
@@ -68,7 +66,7 @@ class CedSequence:
         Raises ContextLimitError before anything is appended when the ids do not fit, EngineError
         when there is no token at all.
         """
-        engine, state = self._engine, self._state
+        engine = self._engine
         seen, stop = self._seen, len(self._ids) + len(new_ids)
         engine.check_ids(new_ids)
         engine.check_fits(stop)
@@ -76,40 +74,36 @@ class CedSequence:
             raise EngineError("nothing to prefill: the sequence has no tokens")
         self._ids.extend(new_ids)
         self._logits, self._prefill_end = None, None
-        with engine.forward():
-            state.drop_overlay()
-            reused = take_known(
-                engine.model,
-                state,
-                self._ids,
-                open_sequences=engine.known_to(self),
-                store=engine.store,
-            )
-        engine.take_notice(reused.notice)
-        first = state.settled
+        self._state.drop_overlay()
 
-        def before_tile(pos: int) -> bool:
+        def before_tile(pos: int, known: int) -> bool:
             if progress is not None:
-                progress(pos, stop, first)
+                progress(pos, stop, known)
             return cancelled is None or not cancelled()
 
-        finished = self._encode(stop, before_tile) and before_tile(stop)
+        caught_up = catch_up(engine, self._state, self._ids, sequence=self, before_tile=before_tile)
+        self._state = state = caught_up.state
+        first = state.settled
+        finished = caught_up.finished
+        finished = finished and self._encode(stop, lambda pos: before_tile(pos, first))
+        finished = finished and before_tile(stop, first)
+        replayed, encoded_stop = 0, state.settled
         if finished:
             with engine.forward():
-                self._logits, replayed = replay(
-                    engine.model,
-                    state,
-                    n_tokens=stop,
-                    mode=engine.mode,
-                    replay_windows=engine.replay_windows,
-                )
-            self._prefill_end = stop
-            encoded_stop = stop
-        else:
-            replayed, encoded_stop = 0, state.settled
+                self._logits, replayed = engine.family.replay(state, n_tokens=stop)
+            self._prefill_end = encoded_stop = stop
         self._seen = max(seen, encoded_stop)
         self._publish(label, "prefill")
-        return self._usage(reused, first, encoded_stop, seen, replayed, cancelled=not finished)
+        return PrefillUsage(
+            reused_ram=caught_up.ram,
+            reused_disk=caught_up.disk,
+            encoded=encoded_stop - first,
+            reencoded=max(0, min(seen, encoded_stop) - first),
+            rerun=caught_up.rerun,
+            padded=-encoded_stop % TILE,
+            replayed=replayed,
+            cancelled=not finished,
+        )
 
     def sample(self, sampling: Sampling, allowed: bytes | None = None) -> int:
         """Draw the next token from the current logits, among the allowed ids; appends nothing."""
@@ -128,11 +122,16 @@ class CedSequence:
                 f"the context of {engine.context_limit} tokens is full; start a new session"
             )
         engine.check_ids([token])
-        with engine.forward():
-            self._logits = decode(
-                engine.model, self._state, token=token, pos=pos, prefill_end=self._prefill_end
-            )
         self._ids.append(token)
+        try:
+            with engine.forward():
+                self._logits = engine.family.decode(
+                    self._state, self._ids, pos=pos, prefill_end=self._prefill_end
+                )
+        except BaseException:
+            # Also on Ctrl-C: a token that was not run is not in the sequence.
+            del self._ids[pos:]
+            raise
         self._seen = pos + 1
 
     def append_unseen(self, ids: Sequence[int]) -> None:
@@ -170,7 +169,7 @@ class CedSequence:
     def close(self) -> None:
         """Drop the state held in RAM; the ids stay readable."""
         self._engine.forget(self)
-        self._state = SequenceState(self._engine.model)
+        self._state = self._engine.family.new_state()
         self._logits, self._prefill_end = None, None
 
     def _encode(self, stop: int, before_tile: Callable[[int], bool]) -> bool:
@@ -179,29 +178,8 @@ class CedSequence:
         for tile in range(self._state.settled // TILE, -(-stop // TILE)):
             if not before_tile(tile * TILE):
                 return False
-            with engine.forward():
-                encode_tile(engine.model, self._state, self._ids[:stop], tile=tile)
+            engine.encode_tile(self._state, self._ids[:stop], tile=tile)
         return True
 
     def _publish(self, label: str, kind: str) -> None:
         self._engine.publish(self._ids, self._state, label=label, kind=kind)
-
-    def _usage(
-        self,
-        reused: Reused,
-        first: int,
-        encoded_stop: int,
-        seen: int,
-        replayed: int,
-        *,
-        cancelled: bool,
-    ) -> PrefillUsage:
-        return PrefillUsage(
-            reused_ram=reused.ram,
-            reused_disk=reused.disk,
-            encoded=encoded_stop - first,
-            reencoded=max(0, min(seen, encoded_stop) - first),
-            padded=-encoded_stop % TILE,
-            replayed=replayed,
-            cancelled=cancelled,
-        )

@@ -1,86 +1,69 @@
-"""CedModel: the whole network of one model directory, both halves and what joins them.
+"""V41Model: a DeepSeek-V4.1 checkpoint as a causal encoder-decoder, both halves and what joins them.
 
-Knows weights and arithmetic; every state is handed in. E_out crosses from the encoder to the
-decoder in its stored type, bfloat16 on the int8 path and float32 on the reference path, so that
-live rows and restored ones are the same.
+Knows weights and arithmetic, in float32 on the stored weights' values; every state is handed in.
+The draft layers and the vision tower of the release are not read.
+
+Letters: T rows, S streams, D hidden, V vocabulary.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from ced_kernels.int8_product import Int8Impl, choose_impl
-from ced_kernels.kernel_set import KernelSet, ReferenceKernels
-from cedagent.errors import ConfigError
-from cedagent.model.cache import KvCache
-from cedagent.model.config import ModelConfig, WeightsDtype
+from ced_kernels.norm import rms_norm
+from cedagent.model.block import Block
 from cedagent.model.decoder import Decoder
-from cedagent.model.encoder import Encoder
-from cedagent.model.linear import load_linear
-from cedagent.model.llama import Arithmetic
-from cedagent.model.rope import Rope
-from cedagent.model.weights import Checkpoint
+from cedagent.model.encoder import Encoder, Outputs
+from cedagent.model.engram import NgramHash
+from cedagent.model.engram_map import load_token_map
+from cedagent.model.hyper import collapse
+from cedagent.model.release import ReleaseCheckpoint
+from cedagent.model.rope import Ropes
+from cedagent.model.v41_config import V41Config
 
 
-class CedModel:
-    """One loaded model; `precision` "int8" is served, "float32" is the reference path."""
+class V41Model:
+    """One loaded model of family deepseek_v41."""
 
-    def __init__(
-        self,
-        model_dir: Path,
-        *,
-        precision: WeightsDtype = "int8",
-        impl: Int8Impl | None = None,
-        kernels: KernelSet | None = None,
-    ) -> None:
-        """Read the weights; `impl` None takes `int_mm` where this CPU does it exactly.
-
-        `kernels` None takes the references; others serve int8 alone. A set belongs to one model.
-        Raises ConfigError or WeightsError.
-        """
-        self.config = config = ModelConfig.load(model_dir)
-        if precision == "int8" and config.weights_dtype != "int8":
-            raise ConfigError(
-                f"{model_dir}: expected int8 weights, got {config.weights_dtype} only; convert "
-                "the checkpoint again, or load it with precision float32"
-            )
-        self.precision: WeightsDtype = precision
-        self.impl: Int8Impl = choose_impl() if impl is None else impl
-        if kernels is None:
-            kernels = ReferenceKernels(self.impl if precision == "int8" else None)
-        self.kernels = kernels
-        self.checkpoint = checkpoint = Checkpoint(model_dir, config, dtype=precision)
-        rope = Rope(config)
-        embedding = "model.embed_tokens.weight"
-        self._embedding = load_linear(checkpoint, [embedding], impl=self.impl)
-        self._head = (
-            self._embedding
-            if config.tie_word_embeddings
-            else load_linear(checkpoint, ["lm_head.weight"], impl=self.impl)
-        )
-        self._norm = checkpoint.vector("model.norm.weight")
-        arithmetic = Arithmetic(self.impl, kernels)
-        self.encoder = Encoder(checkpoint, config, rope=rope, arithmetic=arithmetic)
-        self.decoder = Decoder(checkpoint, config, rope=rope, arithmetic=arithmetic)
-
-    @property
-    def e_out_dtype(self) -> torch.dtype:
-        """The type in which E_out is kept."""
-        return torch.bfloat16 if self.precision == "int8" else torch.float32
-
-    def new_cache(self, *, base: int = 0) -> KvCache:
-        """Return an empty cache for one layer."""
-        return KvCache(self.config, int8=self.precision == "int8", base=base)
+    def __init__(self, model_dir: Path, config: V41Config, checkpoint: ReleaseCheckpoint) -> None:
+        """Read the weights; raises ConfigError or WeightsError."""
+        self.config = config
+        self.checkpoint = checkpoint
+        ropes = Ropes(config)
+        decoder = [
+            Block(checkpoint, config, layer=layer, ropes=ropes)
+            for layer in range(config.n_encoder_layers, config.num_hidden_layers)
+        ]
+        self.encoder = Encoder(checkpoint, config, ropes=ropes, decoder_source=decoder[0])
+        self.decoder = Decoder(config, decoder)
+        self._embedding = checkpoint.matrix("embed.weight")
+        self._head = checkpoint.matrix("head.weight")
+        self._norm = checkpoint.vector("norm.weight")
+        self._hashes: NgramHash | None = None
+        self.token_map_digest: str | None = None
+        """SHA-256 (hex) of Engram's token map, None without Engram."""
+        if config.engram_layer_ids:
+            token_map = load_token_map(model_dir, config)
+            self._hashes = NgramHash(config, token_map)
+            self.token_map_digest = hashlib.sha256(json.dumps(token_map).encode()).hexdigest()
 
     def embed(self, ids: Sequence[int]) -> Tensor:
         """Return embeddings [T, D] float32 of token ids."""
         return self._embedding.rows(torch.tensor(ids, dtype=torch.int64))
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return logits [T, V] float32 of last hidden states [T, D]."""
-        normed = self.kernels.norm_rows(hidden, self._norm, eps=self.config.rms_norm_eps)
-        return self.kernels.dequantize(self._head(normed))
+    def hashes(self, ids: Sequence[int], start: int, stop: int) -> Tensor | None:
+        """Return Engram hash ids [T, layers, columns] of positions start .. stop - 1, if any."""
+        return None if self._hashes is None else self._hashes.of(ids, start, stop)
+
+    def logits(self, outputs: Outputs) -> Tensor:
+        """Return logits [T, V] float32 of the last layer's outputs."""
+        hidden = collapse(outputs.streams, outputs.pre)
+        normed = rms_norm(hidden, self._norm, eps=self.config.rms_norm_eps)
+        return functional.linear(normed, self._head.value())

@@ -80,7 +80,10 @@ def model_cost(
         if family == "ced_llama":
             return _ced_llama(config, n_tokens)
         if str(family).startswith("deepseek_v41"):
-            return _deepseek_v41(config.get("text_config", config), n_tokens)
+            text = config.get("text_config", config)
+            # This setting is ours: it stands beside text_config, not inside.
+            windows = config.get("replay_windows", text.get("replay_windows", 1))
+            return _deepseek_v41({**text, "replay_windows": windows}, n_tokens)
     except KeyError as error:
         raise ConfigError(f"{where}: missing field {error.args[0]}") from None
     except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
@@ -142,7 +145,7 @@ def _deepseek_v41(c: Mapping[str, Any], n_tokens: int) -> ModelCost:
     index_head = c["index_head_dim"]
     row = head // 2 + head // 16 + index_head // 2 + index_head // 32
     rows = sum(row // ratios[n] for n in sources)
-    replayed = max(1, min(n_tokens, c.get("replay_windows", 1) * c["sliding_window"]))
+    replayed = max(1, min(n_tokens, c["replay_windows"] * c["sliding_window"]))
     return ModelCost(
         family="deepseek_v41",
         n_tokens=n_tokens,

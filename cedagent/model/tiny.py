@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from cedagent.model.config import ModelConfig
+from cedagent.model.llama.config import LlamaConfig
+from cedagent.model.llama.weights import tensor_shapes, write_model
 from cedagent.model.tokenizer_build import build_tiny
-from cedagent.model.weights import tensor_shapes, write_model
 
 
 def write_tiny(
@@ -42,7 +42,7 @@ def write_tiny(
     tokenizer = build_tiny(vocab_size)
     end_of_turn = tokenizer.token_to_id("<|im_end|>")
     assert end_of_turn is not None
-    config = ModelConfig(
+    config = LlamaConfig(
         vocab_size=vocab_size,
         hidden_size=hidden_size,
         intermediate_size=intermediate_size,

@@ -1,6 +1,6 @@
-"""Builds byte-level BPE tokenizers: SmolLM2's from GGUF fields, and a tiny one for tests.
+"""Builds byte-level BPE tokenizers: SmolLM2's from GGUF fields, and tiny ones for tests.
 
-Knows the `tokenizers` library and nothing of chat formats or weights. Invariant: both builders
+Knows the `tokenizers` library and nothing of chat formats or weights. Invariant: all builders
 split digits one by one before byte-level BPE, and control tokens keep the ids they came with, so
 that a saved `tokenizer.json` reads the same everywhere.
 """
@@ -20,6 +20,27 @@ TINY_CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TINY_MIN_VOCAB = 320
 """Smallest tiny vocabulary: control tokens, 256 bytes, the merges below and a few spare ids."""
 
+_BAR = "\N{FULLWIDTH VERTICAL LINE}"
+
+TINY_DSML_CONTROL_TOKENS = (
+    *(
+        f"<{_BAR}{name}{_BAR}>"
+        for name in (
+            "begin▁of▁sentence", "end▁of▁sentence", "▁pad▁", "System", "User", "Assistant",
+            "latest_reminder", "action", "query", "authority", "domain", "title", "read_url",
+            "deepseek_image",
+        )
+    ),
+    "<think>",
+    "</think>",
+    f"{_BAR}DSML{_BAR}",
+)  # fmt: skip
+"""Control tokens of the tiny DeepSeek-V4.1 tokenizer; their ids are 0, 1, 2, and so on. As in the
+release the first three (Engram's pad among them) are special and the others are not."""
+
+TINY_DSML_MIN_VOCAB = 352
+"""Smallest vocabulary of the tiny DeepSeek-V4.1 tokenizer."""
+
 # Pairs in merge order. `Ġ` is the byte-level spelling of a space. Common English pairs first, then
 # what JSON calls are made of, so that tiny transcripts stay short.
 _TINY_MERGES = (
@@ -28,6 +49,15 @@ _TINY_MERGES = (
     "t o", "o l", "to ol", "c a", "l l", "ca ll", "n a", "m e", "na me",
     "a r", "g u", "ar gu", "en t", "m ent", "argu ment", "argument s",
     '" :', '{ "', '" }', '" ,', "< /", "Ġ \"", "} }", "l e", "u s", "v e",
+)  # fmt: skip
+
+
+# What calls of the DSML format are made of: each tag's name is one token with its space, as in the
+# release.
+_TINY_DSML_MERGES = (
+    *_TINY_MERGES,
+    "a ll", "Ġc all", "Ġcall s", "o k", "ok e", "v oke", "in voke", "Ġ invoke",
+    "p ar", "t er", "me ter", "a meter", "par ameter", "Ġ parameter",
 )  # fmt: skip
 
 
@@ -81,6 +111,23 @@ def build_tiny(vocab_size: int = TINY_MIN_VOCAB) -> Tokenizer:
     tokens += [merge.replace(" ", "") for merge in _TINY_MERGES]
     tokens += [f"~{i}" for i in range(len(tokens), vocab_size)]
     return _byte_level({t: i for i, t in enumerate(tokens)}, _TINY_MERGES, TINY_CONTROL_TOKENS)
+
+
+def build_tiny_dsml(vocab_size: int = TINY_DSML_MIN_VOCAB) -> Tokenizer:
+    """Build a small tokenizer with the control tokens of DeepSeek-V4.1, as build_tiny does.
+
+    Raises ValueError below 352 ids.
+    """
+    if vocab_size < TINY_DSML_MIN_VOCAB:
+        raise ValueError(f"expected at least {TINY_DSML_MIN_VOCAB} ids, got {vocab_size}")
+    tokens = [*TINY_DSML_CONTROL_TOKENS, *byte_alphabet().values()]
+    tokens += [merge.replace(" ", "") for merge in _TINY_DSML_MERGES]
+    tokens += [f"~{i}" for i in range(len(tokens), vocab_size)]
+    special, ordinary = TINY_DSML_CONTROL_TOKENS[:3], TINY_DSML_CONTROL_TOKENS[3:]
+    vocab = {token: i for i, token in enumerate(tokens)}
+    tokenizer = _byte_level(vocab, _TINY_DSML_MERGES, special)
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in ordinary])
+    return tokenizer
 
 
 def _byte_level(vocab: dict[str, int], merges: Sequence[str], control: Sequence[str]) -> Tokenizer:

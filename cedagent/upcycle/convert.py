@@ -23,8 +23,8 @@ from torch import Tensor
 
 from ced_kernels.norm import rms_norm
 from cedagent.errors import CedError, ConfigError, UsageError
-from cedagent.model.config import ModelConfig
-from cedagent.model.weights import write_model
+from cedagent.model.llama.config import LlamaConfig
+from cedagent.model.llama.weights import write_model
 from cedagent.upcycle.calibration import calibration_digest, calibration_documents
 from cedagent.upcycle.parent import layer_rows
 from cedagent.upcycle.regression import RIDGE, fit_towards
@@ -79,7 +79,7 @@ def convert(
 
 @torch.no_grad()
 def calibrate(
-    parent: Parent, config: ModelConfig, *, progress: Progress = silent
+    parent: Parent, config: LlamaConfig, *, progress: Progress = silent
 ) -> tuple[dict[str, Tensor], dict[int, dict[str, Tensor]]]:
     """Return global_norm, global_k and global_v of every decoder layer of `config`, and each
     layer's channel peaks for `smoothed`.

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from cedagent.errors import ConfigError, UsageError, WeightsError
-from cedagent.model.config import ModelConfig
+from cedagent.model.llama.config import LlamaConfig
+from cedagent.model.llama.weights import tensor_shapes
 from cedagent.model.tokenizer_build import build_smollm
-from cedagent.model.weights import tensor_shapes
 from cedagent.upcycle.source import (
     Parent,
     Progress,
@@ -129,7 +129,7 @@ def _hf_name(name: str) -> str:
     return name
 
 
-def _llama_config(fields: _Fields, found: dict[str, Any]) -> ModelConfig:
+def _llama_config(fields: _Fields, found: dict[str, Any]) -> LlamaConfig:
     where = fields.where
     if (arch := fields.get("general.architecture")) != "llama":
         raise ConfigError(f"{where}: architecture {arch!r} is not supported; expected 'llama'")

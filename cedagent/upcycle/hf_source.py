@@ -14,8 +14,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from cedagent.errors import ConfigError, UsageError, WeightsError
-from cedagent.model.config import ModelConfig
-from cedagent.model.weights import tensor_shapes
+from cedagent.model.llama.config import LlamaConfig
+from cedagent.model.llama.weights import tensor_shapes
 from cedagent.upcycle.source import (
     Parent,
     Progress,
@@ -67,7 +67,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _llama_config(raw: dict[str, Any], *, where: str) -> ModelConfig:
+def _llama_config(raw: dict[str, Any], *, where: str) -> LlamaConfig:
     model_type = raw.get("model_type")
     if model_type not in _MODEL_TYPES:
         raise ConfigError(

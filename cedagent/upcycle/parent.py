@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from ced_kernels.rope import rotate
-from cedagent.model.cache import KvCache
-from cedagent.model.llama import Arithmetic, LlamaLayer
-from cedagent.model.rope import Rope
-from cedagent.model.weights import Checkpoint
+from cedagent.model.llama.cache import KvCache
+from cedagent.model.llama.layer import Arithmetic, LlamaLayer
+from cedagent.model.llama.rope import Rope
+from cedagent.model.llama.weights import Checkpoint
 from cedagent.upcycle.smooth import Peaks
 from cedagent.upcycle.source import Parent
 

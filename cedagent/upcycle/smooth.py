@@ -17,7 +17,7 @@ from torch import Tensor
 from ced_kernels.attention import KeySpan
 from ced_kernels.kernel_set import Product, ReferenceKernels
 from ced_kernels.rows import Rows
-from cedagent.model.config import ModelConfig
+from cedagent.model.llama.config import LlamaConfig
 
 SHARE = 0.6
 """Share of a channel's size that moves into the weight.
@@ -74,7 +74,7 @@ def larger(before: Tensor | None, x: Tensor) -> Tensor:
 
 def smoothed(
     tensors: Mapping[str, Tensor],
-    config: ModelConfig,
+    config: LlamaConfig,
     peaks: Mapping[int, Mapping[str, Tensor]],
 ) -> dict[str, Tensor]:
     """Return tensors of the same function whose maps quantise better.

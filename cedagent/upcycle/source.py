@@ -19,8 +19,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from cedagent.errors import ConfigError, UsageError, WeightsError
-from cedagent.model.config import ModelConfig
-from cedagent.model.weights import tensor_shapes
+from cedagent.model.llama.config import LlamaConfig
+from cedagent.model.llama.weights import tensor_shapes
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all); the text is one short line."""
@@ -30,7 +30,7 @@ Progress = Callable[[str, int, int], None]
 class Parent:
     """A Llama checkpoint, ready to be converted."""
 
-    config: ModelConfig
+    config: LlamaConfig
     """Its shape, with n_encoder_layers = num_hidden_layers."""
     tensors: Mapping[str, Tensor]
     """float32, by Hugging Face names; no `lm_head.weight` when the head is tied."""
@@ -70,7 +70,7 @@ def silent(what: str, done: int, total: int) -> None:
     """Report nothing; the default of every `progress`."""
 
 
-def parent_config(fields: Mapping[str, Any], *, where: str) -> ModelConfig:
+def parent_config(fields: Mapping[str, Any], *, where: str) -> LlamaConfig:
     """Return the config of a plain Llama with these fields; `where` names the file in errors."""
     n_layers = fields["num_hidden_layers"]
     if not isinstance(n_layers, int) or n_layers < 1:
@@ -81,10 +81,10 @@ def parent_config(fields: Mapping[str, Any], *, where: str) -> ModelConfig:
         "encoder_global_layers": list(range(n_layers)),
         "decoder_window": 0,
     }
-    return ModelConfig.from_json({**fields, **as_ced}, where=where)
+    return LlamaConfig.from_json({**fields, **as_ced}, where=where)
 
 
-def check_names(names: set[str], config: ModelConfig, *, where: str) -> None:
+def check_names(names: set[str], config: LlamaConfig, *, where: str) -> None:
     """Refuse missing tensors, biases, and tensors that a plain Llama does not have."""
     expected = tensor_shapes(config).keys()
     extra = sorted(names - expected)

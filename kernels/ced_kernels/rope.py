@@ -1,9 +1,13 @@
-"""Rotary position embedding in half-split order: channel i turns with channel i + D/2.
+"""Rotary position embedding, in half-split order (channel i turns with channel i + D/2) and in
+adjacent pairs (2i with 2i + 1, on a row's last channels).
 
 Angles are computed in float64 and rounded once, so that position 100,000 is as exact as position 1.
 """
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -30,3 +34,62 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     half = x.shape[-1] // 2
     turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
     return x * cos + turned * sin
+
+
+@dataclass(frozen=True, slots=True)
+class Yarn:
+    """How frequencies are stretched beyond the positions that a model was first trained with.
+
+    YaRN, Peng et al. 2023, arXiv 2309.00071, section 3.2; queries and keys are not scaled.
+    """
+
+    factor: float
+    """Slow frequencies are divided by this."""
+    beta_fast: float
+    """Channels that turn more often than this within the original positions are kept."""
+    beta_slow: float
+    """Channels that turn less often than this are slow."""
+    original_positions: int
+
+    def frequencies(self, plain: Tensor, *, theta: float) -> Tensor:
+        """Return frequencies [D/2] float64 from the plain ones, theta^(-2i/D)."""
+        dim = 2 * len(plain)
+        low = max(math.floor(self._channel(self.beta_fast, dim, theta)), 0)
+        high: float = min(math.ceil(self._channel(self.beta_slow, dim, theta)), dim - 1)
+        if low == high:
+            high += 0.001
+        ramp = (torch.arange(len(plain), dtype=torch.float64) - low) / (high - low)
+        slow = ramp.clamp(0, 1)
+        return plain / self.factor * slow + plain * (1 - slow)
+
+    def _channel(self, turns: float, dim: int, theta: float) -> float:
+        """Return the pair that makes `turns` turns within the original positions."""
+        return dim * math.log(self.original_positions / (turns * 2 * math.pi)) / 2 / math.log(theta)
+
+
+def pair_table(
+    n_positions: int, rope_dim: int, *, theta: float, yarn: Yarn | None
+) -> tuple[Tensor, Tensor]:
+    """Return (cos, sin), each [n_positions, rope_dim/2] float32, one column for each pair."""
+    exponent = torch.arange(0, rope_dim, 2, dtype=torch.float64) / rope_dim
+    frequency = theta**-exponent
+    if yarn is not None:
+        frequency = yarn.frequencies(frequency, theta=theta)
+    angle = torch.outer(torch.arange(n_positions, dtype=torch.float64), frequency)
+    return angle.cos().float(), angle.sin().float()
+
+
+def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool = False) -> Tensor:
+    """Rotate the last channels of rows, as adjacent pairs, by their positions' angles.
+
+    x [T, D] or [T, H, D]; cos and sin [T, R/2] for the last R channels; the others pass through.
+    A pair (a, b) becomes (a cos - b sin, a sin + b cos); `inverse` turns it back.
+    """
+    rope_dim = 2 * cos.shape[-1]
+    if x.ndim == 3:
+        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    if inverse:
+        sin = -sin
+    even, odd = x[..., -rope_dim::2], x[..., 1 - rope_dim :: 2]
+    turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
+    return torch.cat((x[..., :-rope_dim], turned), dim=-1)

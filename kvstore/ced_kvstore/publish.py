@@ -98,7 +98,7 @@ def _plan(core: Core, request: Request) -> _Plan:
         for key, data in request.snapshots.items():
             if tables.block(key) is None and key not in hashes:
                 plan.reason = "a snapshot's block is not stored"
-            elif tables.snapshot(key) is None:
+            elif tables.snapshot(key) is None or core.is_bad(key, tables):
                 plan.snapshots[key] = data
     return plan
 
@@ -180,6 +180,8 @@ def _publish(
         if record.kind is Kind.BLOCK:
             fingerprint, parent = record.fingerprint, record.parent
             entry = Entry(place, record.position, False, fingerprint, parent)
+            # Where a bad block is mended, what was stored with it is not to be trusted either.
+            tables.drop_snapshot(record.key)
             tables.put_block(record.key, entry)
         elif record.kind is Kind.SNAPSHOT:
             if tables.block(record.key):
@@ -200,12 +202,14 @@ def _publish(
 
 
 def _thin_snapshots(tables: Tables, hashes: Sequence[bytes]) -> None:
-    """Drop the snapshots of a path but the newest two and those at pins and forks."""
-    kept = 0
+    """Drop the snapshots of a path but the newest two and the last one before each pin and fork."""
+    kept, wanted = 0, False
     for key in reversed(hashes):
+        is_pinned = any(anchor.pinned for anchor, _ in tables.anchors(key))
+        wanted = wanted or is_pinned or len(tables.children(key)) > 1
         if tables.snapshot(key) is None:
             continue
         kept += 1
-        is_pinned = any(anchor.pinned for anchor, _ in tables.anchors(key))
-        if kept > KEEP_SNAPSHOTS and not is_pinned and len(tables.children(key)) < 2:
+        if kept > KEEP_SNAPSHOTS and not wanted:
             tables.drop_snapshot(key)
+        wanted = False

@@ -159,6 +159,17 @@ class Store:
         """Return the snapshot of a block, None when there is none or it is damaged."""
         return load_snapshot(self._core, self._fingerprint, block_hash)
 
+    def quarantine(self, block_hashes: Sequence[bytes]) -> None:
+        """Serve these blocks no more: a reader found their rows to be wrong.
+
+        The next commit of the same blocks writes them, and their snapshots, anew.
+        """
+        with contextlib.suppress(*TROUBLE), self._core.read() as tables:
+            for key in block_hashes:
+                entry = tables.block(key)
+                if entry is not None:
+                    self._core.quarantine(key, entry.place)
+
     def commit(
         self,
         prefix_ids: Sequence[int],

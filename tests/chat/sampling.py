@@ -108,14 +108,22 @@ def allowed(constraint: Constraint) -> list[int]:
 
 
 def sample(
-    constraint: Constraint, tokenizer: Tokenizer, fmt: ChatFormat, pick: Pick, limit: int = 500
+    constraint: Constraint,
+    tokenizer: Tokenizer,
+    fmt: ChatFormat,
+    pick: Pick,
+    limit: int = 500,
+    marks: frozenset[int] = frozenset(),
 ) -> list[int]:
-    """Sample ids until the output ends; checks each mask on the way."""
+    """Sample ids until the output ends; checks each mask on the way.
+
+    `marks` are the control tokens that calls are made of.
+    """
     ids: list[int] = []
     while not constraint.is_finished() and len(ids) < limit:
         choices = allowed(constraint)
         assert choices
-        assert set(choices) & tokenizer.control_ids <= fmt.stop_ids
+        assert set(choices) & tokenizer.control_ids <= fmt.stop_ids | marks
         assert choices[-1] < tokenizer.vocab_size
         assert len(constraint.mask()) == (tokenizer.vocab_size + 7) // 8
         assert constraint.forced() == (choices[0] if len(choices) == 1 else None)

@@ -13,6 +13,7 @@ from tests.chat.sampling import (
     SCHEMAS,
     TOOLS,
     Pick,
+    allowed,
     check_calls,
     highest,
     lowest,
@@ -102,6 +103,18 @@ def test_weights_that_only_want_digits_write_finite_numbers_inside_their_bounds(
             if output.complete:
                 assert output.malformed == ()
                 jsonschema.validate(output.calls[0].arguments, tool.parameters)
+
+
+def test_an_exponent_in_one_piece_does_not_make_a_short_number_overflow(
+    awkward: Tokenizer, fmt: ChatFormat
+) -> None:
+    tool = ToolSpec("f", "", obj({"a": {"type": "number"}}, "a"))
+    constraint = CallGrammar(fmt, awkward, [tool], choice="f").start()
+    for token in awkward.encode('<tool_call>\n{"name": "f", "arguments": {"a": 7'):
+        constraint.advance(token)
+    choices = {awkward.decode([i]) for i in allowed(constraint)}
+    assert "e9" in choices
+    assert "e999" not in choices
 
 
 def test_auto_reaches_calls_from_random_text(awkward: Tokenizer, fmt: ChatFormat) -> None:

@@ -114,8 +114,13 @@ def test_each_segment_is_encoded_in_one_piece(tiny: Tokenizer, chatml: ChatForma
 
 
 def test_unknown_formats_and_missing_control_tokens_are_refused(tiny: Tokenizer) -> None:
-    with pytest.raises(ConfigError, match=r"chat format \"chatml\" .* got 'dsml'"):
-        chat_format("dsml", tokenizer=tiny)
+    with pytest.raises(ConfigError, match=r"chat format \"chatml\" or \"dsml\" .* got 'hermes'"):
+        chat_format("hermes", tokenizer=tiny)
+    with pytest.raises(ConfigError, match="chatml: expected a tokenizer"):
+        chat_format("chatml")
+    for more, asked in (({"thinking": True}, "thinking"), ({"effort": 5}, "effort 5")):
+        with pytest.raises(ConfigError, match=f"{asked}: .* chatml does not reason"):
+            chat_format("chatml", tokenizer=tiny, **more)
     alphabet = list(byte_alphabet().values())
     bare = Tokenizer(build_smollm(alphabet, [1] * 256, []).to_str())
     with pytest.raises(ChatFormatError, match="im_start"):

@@ -23,9 +23,9 @@ import pytest
 
 from cedagent.cli import loading
 from cedagent.cli.main import run
-from cedagent.model.config import ModelConfig
+from cedagent.model.llama.config import LlamaConfig
+from cedagent.model.llama.weights import Checkpoint, tensor_shapes, write_model
 from cedagent.model.tiny import write_tiny
-from cedagent.model.weights import Checkpoint, tensor_shapes, write_model
 from cedagent.testing import ScriptedModel
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -205,7 +205,7 @@ def heavy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def never_ends(model_dir: Path) -> None:
     """Make the end of a turn too unlikely to be drawn: one channel speaks against it alone."""
-    config = ModelConfig.load(model_dir)
+    config = LlamaConfig.load(model_dir)
     checkpoint = Checkpoint(model_dir, config, dtype="float32")
     tensors = {
         name: checkpoint.vector(name) if len(shape) == 1 else checkpoint.matrix(name)[0]

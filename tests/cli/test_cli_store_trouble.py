@@ -74,7 +74,7 @@ def test_warm_into_a_read_only_store_encodes_nothing_and_still_reports_a_hit(
     def encoded(*args: object, **kwargs: object) -> None:
         raise AssertionError("a tile was encoded")
 
-    monkeypatch.setattr("cedagent.engine.engine.encode_tile", encoded)
+    monkeypatch.setattr("cedagent.engine.llama.family.encode_tile", encoded)
     rules = tmp_path / "rules.txt"
     rules.write_text("Count. " * 300)
     ran = cli("warm", rules, "-m", tiny)

@@ -42,7 +42,7 @@ def test_native_and_reference_agree_but_for_rounding(model_dir, native):
 
 def test_the_name_of_the_kernels_is_in_the_fingerprint(model_dir, native):
     reference = Engine.load(model_dir, kernels="reference")
-    found = [fingerprint(engine.model, model_dir) for engine in (native, reference)]
+    found = [fingerprint(engine.family, model_dir) for engine in (native, reference)]
     assert [fields["ops.kernels"] for fields in found] == ["native 1 avx512", "reference 1"]
     differing = {name for name in found[0] if found[0][name] != found[1][name]}
     assert differing == {"ops.kernels"}
@@ -50,13 +50,13 @@ def test_the_name_of_the_kernels_is_in_the_fingerprint(model_dir, native):
 
 def test_auto_takes_native_kernels_without_a_word(model_dir, native):
     engine = Engine.load(model_dir)
-    assert engine.model.kernels.name == native.model.kernels.name
+    assert engine.family.model.kernels.name == native.family.model.kernels.name
     assert engine.notices == []
 
 
 def test_auto_goes_without_and_says_so_once(model_dir, unavailable):
     engine = Engine.load(model_dir)
-    assert engine.model.kernels.name == "reference 1"
+    assert engine.family.model.kernels.name == "reference 1"
     (notice,) = engine.notices
     assert "no C compiler was found" in notice
     assert "slower" in notice
@@ -69,7 +69,7 @@ def test_native_is_refused_where_it_cannot_run(model_dir, unavailable):
 
 def test_float32_runs_the_references(model_dir):
     engine = Engine.load(model_dir, precision="float32")
-    assert engine.model.kernels.name == "reference 1"
+    assert engine.family.model.kernels.name == "reference 1"
     assert engine.notices == []
     with pytest.raises(EngineError, match="int8"):
         Engine.load(model_dir, precision="float32", kernels="native")

@@ -7,7 +7,7 @@ import torch
 from naive_ced import NaiveCed
 
 from cedagent.engine import Engine
-from cedagent.model.config import ModelConfig
+from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.tiny import write_tiny
 
 LENGTHS = (1, 2, 19, 20, 21, 77, 78, 127, 128, 129, 257, 500)
@@ -81,9 +81,9 @@ def test_exact_stays_equal_while_decoding(model_dir, precision):
 def test_one_row_fewer_in_every_layer_differs_from_length_w_on(model_dir, precision, monkeypatch):
     full = Engine.load(model_dir, precision=precision, mode="full")
     exact = Engine.load(model_dir, precision=precision, mode="exact")
-    rows = ModelConfig.exact_rows
+    rows = LlamaConfig.exact_rows
     monkeypatch.setattr(
-        ModelConfig,
+        LlamaConfig,
         "exact_rows",
         lambda self, n, *, layers_left: max(1, rows(self, n, layers_left=layers_left) - 1),
     )

@@ -1,4 +1,4 @@
-"""ModelConfig: what is served is read, what is not is refused by name."""
+"""LlamaConfig: what is served is read, what is not is refused by name."""
 
 import dataclasses
 import json
@@ -6,7 +6,8 @@ import json
 import pytest
 
 from cedagent.errors import ConfigError
-from cedagent.model.config import ModelConfig
+from cedagent.model.config import load_config
+from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.tiny import write_tiny
 
 
@@ -17,12 +18,12 @@ def values(tmp_path_factory):
 
 
 def test_round_trip(values):
-    config = ModelConfig.from_json(values)
+    config = LlamaConfig.from_json(values)
     assert config.as_json() == values
 
 
 def test_unknown_descriptive_fields_are_ignored(values):
-    assert ModelConfig.from_json(values | {"torch_dtype": "float32", "transformers_version": "5"})
+    assert LlamaConfig.from_json(values | {"torch_dtype": "float32", "transformers_version": "5"})
 
 
 @pytest.mark.parametrize(
@@ -46,27 +47,42 @@ def test_unknown_descriptive_fields_are_ignored(values):
 )
 def test_what_is_not_served_is_refused_by_name(values, change, message):
     with pytest.raises(ConfigError, match=message):
-        ModelConfig.from_json(values | change)
+        LlamaConfig.from_json(values | change)
 
 
 @pytest.mark.parametrize("name", ["n_encoder_layers", "decoder_window", "head_dim", "vocab_size"])
 def test_a_missing_field_is_named(values, name):
     rest = {key: value for key, value in values.items() if key != name}
     with pytest.raises(ConfigError, match=f"missing {name}"):
-        ModelConfig.from_json(rest)
+        LlamaConfig.from_json(rest)
 
 
 @pytest.mark.parametrize("text", [None, "not json", "[1]"])
 def test_an_unreadable_file_is_one_line(tmp_path, text):
     if text is not None:
         (tmp_path / "config.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"config\.json") as caught:
-        ModelConfig.load(tmp_path)
-    assert "\n" not in str(caught.value)
+    for load in (LlamaConfig.load, load_config):
+        with pytest.raises(ConfigError, match=r"config\.json") as caught:
+            load(tmp_path)
+        assert "\n" not in str(caught.value)
+
+
+def test_the_family_reads_its_own_config(tmp_path, values):
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    assert load_config(tmp_path) == LlamaConfig.load(tmp_path)
+
+
+@pytest.mark.parametrize("model_type", ["llama", None, ["ced_llama"]])
+def test_another_family_is_refused_with_both_names_and_the_way_out(tmp_path, values, model_type):
+    (tmp_path / "config.json").write_text(json.dumps(values | {"model_type": model_type}))
+    with pytest.raises(ConfigError, match="expected model_type ced_llama or deepseek_v41") as found:
+        load_config(tmp_path)
+    assert repr(model_type) in str(found.value)
+    assert "cedagent model convert" in str(found.value)
 
 
 def test_row_counts(values):
-    config = dataclasses.replace(ModelConfig.from_json(values), decoder_window=20)
+    config = dataclasses.replace(LlamaConfig.from_json(values), decoder_window=20)
     assert [config.replay_rows(n) for n in (1, 19, 20, 21, 500)] == [1, 19, 20, 20, 20]
     assert config.replay_rows(500, replay_windows=3) == 60
     assert [config.exact_rows(500, layers_left=r) for r in (1, 2, 4)] == [20, 39, 77]

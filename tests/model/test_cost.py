@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from cedagent.errors import ConfigError
-from cedagent.model.config import ModelConfig
 from cedagent.model.cost import model_cost, read_cost
-from cedagent.model.weights import tensor_shapes
+from cedagent.model.llama.config import LlamaConfig
+from cedagent.model.llama.weights import tensor_shapes
 
 SMOLLM = {
     "model_type": "ced_llama", "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536,
@@ -75,7 +75,7 @@ def test_the_default_model_by_hand():
 def test_generated_parameters_are_the_matrices_of_a_checkpoint():
     for e in (1, 20, 30):
         values = {**SMOLLM, "n_encoder_layers": e, "encoder_global_layers": list(range(e))}
-        shapes = tensor_shapes(ModelConfig.from_json(values))
+        shapes = tensor_shapes(LlamaConfig.from_json(values))
         matrices = sum(torch.Size(shape).numel() for shape in shapes.values() if len(shape) == 2)
         assert model_cost(values, n_tokens=7).generated_parameters == matrices
 

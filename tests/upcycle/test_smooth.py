@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from ced_kernels.norm import rms_norm
 from ced_kernels.rows import quantize_rows
 from cedagent.engine import Engine
-from cedagent.model.config import ModelConfig
+from cedagent.model.llama.config import LlamaConfig
+from cedagent.model.llama.weights import write_model
 from cedagent.model.tokenizer_build import build_tiny
-from cedagent.model.weights import write_model
 from cedagent.upcycle.convert import calibrate, convert
 from cedagent.upcycle.smooth import smoothed
 from cedagent.upcycle.source import read_parent
@@ -41,7 +41,7 @@ def converted(source, tmp_path_factory):
 
 
 def test_smoothed_tensors_compute_the_same_function(source, converted, tmp_path):
-    parent, config = read_parent(source), ModelConfig.load(converted)
+    parent, config = read_parent(source), LlamaConfig.load(converted)
     added, peaks = calibrate(parent, config)
     tensors = dict(parent.tensors) | added
     changed = smoothed(tensors, config, peaks)
@@ -53,7 +53,7 @@ def test_smoothed_tensors_compute_the_same_function(source, converted, tmp_path)
 
 
 def test_a_map_behind_a_norm_with_outliers_loses_half(source, converted):
-    parent, config = read_parent(source), ModelConfig.load(converted)
+    parent, config = read_parent(source), LlamaConfig.load(converted)
     added, peaks = calibrate(parent, config)
     tensors = dict(parent.tensors) | added
     x = torch.randn(50, config.hidden_size, generator=torch.Generator().manual_seed(1))
@@ -69,7 +69,7 @@ def test_a_map_behind_a_norm_with_outliers_loses_half(source, converted):
 
 
 def test_int8_loses_less_with_smoothing(converted, tmp_path):
-    config = ModelConfig.load(converted)
+    config = LlamaConfig.load(converted)
     tensors = load_file(converted / "model.safetensors")
     write_model(tmp_path, config, tensors, int8=tensors)
     expected = NaiveCed(converted).forward(IDS).log_softmax(-1)

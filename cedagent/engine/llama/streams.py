@@ -8,21 +8,20 @@ Little-endian, as the CPUs are that this runs on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
 
-import torch
 from torch import Tensor
 
 from ced_kvstore import Stream
-from cedagent.engine.state import SequenceState
-from cedagent.model.cache import KvCache
-from cedagent.model.ced import CedModel
+from cedagent.engine.buffers import empty_buffers
+from cedagent.engine.llama.state import SequenceState
 from cedagent.model.config import TILE
+from cedagent.model.llama.cache import KvCache
+from cedagent.model.llama.ced import LlamaModel
 
 E_OUT = "e_out"
 
 
-def declared_streams(model: CedModel) -> list[Stream]:
+def declared_streams(model: LlamaModel) -> list[Stream]:
     """Return the streams of this model with the bytes of one block in each."""
     config = model.config
     rows = 2 * config.num_key_value_heads * TILE
@@ -36,25 +35,11 @@ def declared_streams(model: CedModel) -> list[Stream]:
     return [*kv, Stream(name=E_OUT, block_bytes=e_out_bytes)]
 
 
-def empty_buffers(model: CedModel, n_blocks: int) -> dict[str, Tensor]:
-    """Return one uint8 buffer [n_blocks, block_bytes] per stream."""
-    return {
-        stream.name: torch.empty(n_blocks, stream.block_bytes, dtype=torch.uint8)
-        for stream in declared_streams(model)
-    }
-
-
-def raw(buffer: Tensor) -> memoryview:
-    """Return the bytes of a contiguous buffer, writable, without a copy."""
-    # numpy's arrays are buffers; its annotations say so only from Python 3.12 on.
-    return memoryview(cast(Any, buffer.numpy()))
-
-
 def pack(
-    model: CedModel, state: SequenceState, first_block: int, n_blocks: int
+    model: LlamaModel, state: SequenceState, first_block: int, n_blocks: int
 ) -> dict[str, Tensor]:
     """Return the settled rows of these blocks as bytes [n_blocks, block_bytes] per stream."""
-    buffers = empty_buffers(model, n_blocks)
+    buffers = empty_buffers(declared_streams(model), n_blocks)
     for cache, buffer in _kv_buffers(state, buffers):
         for mine, theirs in _views(cache, buffer, first_block):
             theirs.copy_(mine)
@@ -66,7 +51,6 @@ def pack(
 
 
 def unpack(
-    model: CedModel,
     state: SequenceState,
     buffers: dict[str, Tensor],
     first_block: int,

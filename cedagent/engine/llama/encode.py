@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cedagent.engine.state import SequenceState
-from cedagent.model.ced import CedModel
+from cedagent.engine.llama.state import SequenceState
 from cedagent.model.config import TILE
+from cedagent.model.llama.ced import LlamaModel
 
 PADDING_ID = 0
 
 
-def encode_tile(model: CedModel, state: SequenceState, ids: Sequence[int], *, tile: int) -> None:
+def encode_tile(model: LlamaModel, state: SequenceState, ids: Sequence[int], *, tile: int) -> None:
     """Encode tile `tile` of the sequence and write its rows; a whole tile is settled by it."""
     start = tile * TILE
     rows = list(ids[start : start + TILE])

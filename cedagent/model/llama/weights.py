@@ -22,7 +22,8 @@ from torch import Tensor
 
 from ced_kernels.rows import quantize_rows
 from cedagent.errors import WeightsError
-from cedagent.model.config import ModelConfig, WeightsDtype
+from cedagent.model.config import WeightsDtype
+from cedagent.model.llama.config import LlamaConfig
 
 _FILES: dict[WeightsDtype, str] = {
     "float32": "model.safetensors",
@@ -31,7 +32,7 @@ _FILES: dict[WeightsDtype, str] = {
 SCALE_SUFFIX = "_scale"
 
 
-def tensor_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+def tensor_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
     """Return name -> shape of every tensor that a model of this config has."""
     hidden, inner = config.hidden_size, config.intermediate_size
     q = config.num_attention_heads * config.head_dim
@@ -64,7 +65,7 @@ def tensor_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def weight_groups(config: ModelConfig) -> dict[str, list[str]]:
+def weight_groups(config: LlamaConfig) -> dict[str, list[str]]:
     """Return group -> tensor names: embedding, layers.N, head. A group is what `kv why` names."""
     groups: dict[str, list[str]] = {}
     for name in tensor_shapes(config):
@@ -79,7 +80,7 @@ def weight_groups(config: ModelConfig) -> dict[str, list[str]]:
 class Checkpoint:
     """The tensors of one model directory in one stored type; read lazily, shapes checked."""
 
-    def __init__(self, model_dir: Path, config: ModelConfig, *, dtype: WeightsDtype) -> None:
+    def __init__(self, model_dir: Path, config: LlamaConfig, *, dtype: WeightsDtype) -> None:
         """Open the file of `dtype`; raises WeightsError when it is missing or unreadable."""
         self.dtype = dtype
         self.path = model_dir / _FILES[dtype]
@@ -141,7 +142,7 @@ class Checkpoint:
 
 def write_model(
     dst: Path,
-    config: ModelConfig,
+    config: LlamaConfig,
     tensors: Mapping[str, Tensor],
     *,
     int8: Mapping[str, Tensor] | None = None,
@@ -160,7 +161,7 @@ def write_model(
     (dst / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
-def _checked(config: ModelConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _checked(config: LlamaConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     shapes = tensor_shapes(config)
     for name in shapes.keys() | tensors.keys():
         got = list(tensors[name].shape) if name in tensors else "nothing"

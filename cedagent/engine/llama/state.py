@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cedagent.model.cache import KvCache
-from cedagent.model.ced import CedModel
+from cedagent.model.llama.cache import KvCache
+from cedagent.model.llama.ced import LlamaModel
 
 _FIRST_CAPACITY = 512
 
@@ -21,7 +21,7 @@ _FIRST_CAPACITY = 512
 class SequenceState:
     """Encoder streams, derived global rows and decoder windows of one sequence."""
 
-    def __init__(self, model: CedModel) -> None:
+    def __init__(self, model: LlamaModel) -> None:
         """Start empty."""
         config = model.config
         self.encoder: Sequence[KvCache] = [

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from cedagent.engine.state import SequenceState
-from cedagent.model.ced import CedModel
+from cedagent.engine.llama.state import SequenceState
+from cedagent.model.llama.ced import LlamaModel
 
 
 def decode(
-    model: CedModel, state: SequenceState, *, token: int, pos: int, prefill_end: int
+    model: LlamaModel, state: SequenceState, *, token: int, pos: int, prefill_end: int
 ) -> Tensor:
     """Run the token at `pos` and return the logits [V] float32 that follow it.
 

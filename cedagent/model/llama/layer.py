@@ -15,10 +15,10 @@ from ced_kernels.attention import KeySpan
 from ced_kernels.int8_product import Int8Impl
 from ced_kernels.kernel_set import KernelSet, LayerWeights, Product
 from ced_kernels.rows import Rows
-from cedagent.model.cache import KvCache
-from cedagent.model.config import ModelConfig
-from cedagent.model.linear import load_linear
-from cedagent.model.weights import Checkpoint
+from cedagent.model.llama.cache import KvCache
+from cedagent.model.llama.config import LlamaConfig
+from cedagent.model.llama.linear import load_linear
+from cedagent.model.llama.weights import Checkpoint
 
 
 class Arithmetic(NamedTuple):
@@ -34,7 +34,7 @@ class LlamaLayer:
     """Attention projections and feed-forward of one layer (Touvron et al. 2023, section 2.2)."""
 
     def __init__(
-        self, checkpoint: Checkpoint, config: ModelConfig, *, layer: int, arithmetic: Arithmetic
+        self, checkpoint: Checkpoint, config: LlamaConfig, *, layer: int, arithmetic: Arithmetic
     ) -> None:
         """Read the layer's weights; q, k, v and gate, up are each one map."""
         prefix = f"model.layers.{layer}."
@@ -109,7 +109,7 @@ class GlobalProjection:
     """A decoder layer's global keys and values, projected from the encoder's output."""
 
     def __init__(
-        self, checkpoint: Checkpoint, config: ModelConfig, *, layer: int, arithmetic: Arithmetic
+        self, checkpoint: Checkpoint, config: LlamaConfig, *, layer: int, arithmetic: Arithmetic
     ) -> None:
         """Read global_norm, global_k and global_v of the layer."""
         prefix = f"model.layers.{layer}."

@@ -7,20 +7,17 @@ global rows are derived here from E_out, tile by tile, and are never stored.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-from cedagent.engine.state import SequenceState
-from cedagent.model.ced import CedModel
+from cedagent.engine.family import Mode
+from cedagent.engine.llama.state import SequenceState
 from cedagent.model.config import TILE
-
-Mode = Literal["bounded", "exact", "full"]
+from cedagent.model.llama.ced import LlamaModel
 
 
 def replay(
-    model: CedModel, state: SequenceState, *, n_tokens: int, mode: Mode, replay_windows: int
+    model: LlamaModel, state: SequenceState, *, n_tokens: int, mode: Mode, replay_windows: int
 ) -> tuple[Tensor, int]:
     """Return (next-token logits [V] float32, rows run through the first decoder layer).
 
@@ -34,14 +31,14 @@ def replay(
     return model.logits(hidden[-TILE:])[(n_tokens - 1) % TILE], n_rows
 
 
-def score(model: CedModel, state: SequenceState, *, n_tokens: int) -> Tensor:
+def score(model: LlamaModel, state: SequenceState, *, n_tokens: int) -> Tensor:
     """Return logits [P, V] float32 of every position, computed as `full` does."""
     hidden, _ = _tiles(model, state, n_tokens, exact=False)
     rows = [model.logits(hidden[start : start + TILE]) for start in range(0, len(hidden), TILE)]
     return torch.cat(rows)[:n_tokens]
 
 
-def derive_to(model: CedModel, state: SequenceState, *, stop: int) -> None:
+def derive_to(model: LlamaModel, state: SequenceState, *, stop: int) -> None:
     """Derive the decoder's global rows for every tile that begins below `stop`."""
     if not state.global_rows:
         return
@@ -51,7 +48,7 @@ def derive_to(model: CedModel, state: SequenceState, *, stop: int) -> None:
 
 
 def _bounded(
-    model: CedModel, state: SequenceState, n_tokens: int, replay_windows: int
+    model: LlamaModel, state: SequenceState, n_tokens: int, replay_windows: int
 ) -> tuple[Tensor, int]:
     config = model.config
     if not config.n_decoder_layers:
@@ -67,7 +64,7 @@ def _bounded(
 
 
 def _tiles(
-    model: CedModel, state: SequenceState, n_tokens: int, *, exact: bool
+    model: LlamaModel, state: SequenceState, n_tokens: int, *, exact: bool
 ) -> tuple[Tensor, int]:
     config = model.config
     stop = -(-n_tokens // TILE) * TILE

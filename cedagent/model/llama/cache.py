@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ced_kernels.attention import KeySpan
 from ced_kernels.rows import Rows
-from cedagent.model.config import ModelConfig
+from cedagent.model.llama.config import LlamaConfig
 
 _FIRST_CAPACITY = 512
 
@@ -19,7 +19,7 @@ _FIRST_CAPACITY = 512
 class KvCache:
     """Rows [base, base + capacity) of one layer's keys and values, head-major."""
 
-    def __init__(self, config: ModelConfig, *, int8: bool, base: int = 0) -> None:
+    def __init__(self, config: LlamaConfig, *, int8: bool, base: int = 0) -> None:
         """Start empty; `base` is the first position that will ever be written."""
         self.base = base
         self._shape = (2, config.num_key_value_heads, config.head_dim)

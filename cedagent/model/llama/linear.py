@@ -15,7 +15,7 @@ from torch import Tensor
 from ced_kernels.int8_product import Int8Impl, int8_product
 from ced_kernels.kernel_set import Product, Weight
 from ced_kernels.rows import Rows
-from cedagent.model.weights import Checkpoint
+from cedagent.model.llama.weights import Checkpoint
 
 
 class Linear(Protocol):

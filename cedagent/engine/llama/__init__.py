@@ -1,0 +1,1 @@
+"""Family `ced_llama` as the engine runs it. Import the modules directly."""

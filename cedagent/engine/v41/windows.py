@@ -1,0 +1,143 @@
+"""Encoder windows: where a sequence can go on from, and their bytes as a snapshot.
+
+To go on at F a state needs each encoder layer's last W - 1 window rows, and the encoder outputs of
+as many rows as the next replay may reach back. A live state has both. A restored one starts its
+windows further back, from a snapshot, from another sequence, or empty, and runs the tiles up to F
+again. A snapshot is at s = F - 128 ceil(reach / 128); the bytes of a row are its codes and scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ced_kernels.block_codes import WINDOW, BlockCodes
+from cedagent.engine.v41.encode import exact_from, rerun_tile
+from cedagent.engine.v41.state import V41State
+from cedagent.model.ced import V41Model
+from cedagent.model.config import TILE
+
+
+class V41Windows:
+    """Windows of one model's states, for replays that reach back a given number of rows."""
+
+    def __init__(self, model: V41Model, *, reach: int | None) -> None:
+        """Take a model; `reach` None means that a replay runs every row."""
+        self._model = model
+        self._reach = reach
+        self._window = model.config.window
+
+    def wanted(self, settled: int) -> int:
+        """Return s: the first position whose encoder outputs a replay after `settled` may need."""
+        if self._reach is None:
+            return 0
+        return max(0, settled - -(-self._reach // TILE) * TILE)
+
+    def empty_start(self, settled: int) -> int:
+        """Return where windows may begin empty, so that all is exact from the replay's reach on."""
+        if self._reach is None:
+            return 0
+        n_layers = self._model.config.n_encoder_layers
+        return max(0, settled - self._reach - n_layers * (self._window - 1)) // TILE * TILE
+
+    def ready_at(self, state: V41State, settled: int, *, limit: int) -> int | None:
+        """Return the newest tile boundary up to `limit` from which a state's rows lead to `settled`.
+
+        Windows stand there, and the outputs that a replay after `settled` needs from before it are
+        held. None: nowhere.
+        """
+        wanted, outputs = self.wanted(settled), state.outputs
+        stop = min(limit, *(window.stop for window in state.windows)) // TILE * TILE
+        covered = outputs.base <= self._first(wanted) and outputs.stop >= stop
+        start = stop if stop <= wanted or covered else wanted
+        first = max(0, start - (self._window - 1))
+        return start if all(window.base <= first for window in state.windows) else None
+
+    def resume(self, state: V41State, *, start: int) -> None:
+        """Go back to `start`, where the state's own windows stand."""
+        for window in state.windows:
+            window.cut(start)
+        if state.outputs.base > start:
+            state.outputs.drop_all()
+        state.outputs.cut(start)
+
+    def copy(self, state: V41State, source: V41State, *, start: int, settled: int) -> None:
+        """Take windows at `start`, and the outputs before it that are wanted, from another state."""
+        first = self._begin(state, start)
+        for mine, theirs in zip(state.windows, source.windows, strict=True):
+            mine.copy_rows(theirs, first, start)
+        wanted = max(self.wanted(settled), source.outputs.base)
+        if wanted < start:
+            state.outputs.write(wanted, source.outputs.rows(wanted, start))
+
+    def begin_empty(self, state: V41State, *, start: int) -> None:
+        """Begin windows at `start` with rows that stand for none."""
+        self._begin(state, start)
+        for window in state.windows:
+            # Zeros, so that shapes are those of any other run of the same tile.
+            window.write_zeros(start)
+
+    def rerun_tile(
+        self, state: V41State, ids: Sequence[int], *, tile: int, empty_from: int
+    ) -> int | None:
+        """Run a settled tile again; returns the first position whose stored row is not the same.
+
+        `empty_from` is where windows began empty, 0 when they did not.
+        """
+        return rerun_tile(self._model, state, ids, tile=tile, empty_from=empty_from)
+
+    def finish(self, state: V41State, *, empty_from: int) -> None:
+        """Forget rows of a re-run that are not exact, and those that nothing will read."""
+        for layer, window in enumerate(state.windows):
+            window.drop_before(exact_from(empty_from, layer, window=self._window))
+        n_layers = self._model.config.n_encoder_layers
+        state.outputs.drop_before(exact_from(empty_from, n_layers, window=self._window))
+        self.trim(state)
+
+    def trim(self, state: V41State) -> None:
+        """Forget rows further back than the next replay, or a snapshot, can reach."""
+        wanted = self.wanted(state.settled)
+        state.outputs.drop_before(wanted)
+        for window in state.windows:
+            window.drop_before(max(0, wanted - (self._window - 1)))
+
+    def snapshot(self, state: V41State) -> tuple[int, bytes] | None:
+        """Return (s, the windows at s as bytes); None at 0 or where they are not held."""
+        wanted = self.wanted(state.settled)
+        first = max(0, wanted - (self._window - 1))
+        if not wanted or any(w.base > first or w.stop < wanted for w in state.windows):
+            return None
+        parts = [
+            part.contiguous().numpy().tobytes()
+            for window in state.windows
+            for part in window.stored(first, wanted)
+        ]
+        return wanted, b"".join(parts)
+
+    def restore(self, state: V41State, *, start: int, data: bytes) -> bool:
+        """Begin windows at `start` with the rows of a snapshot; False if it is of another shape."""
+        first = max(0, start - (self._window - 1))
+        n_rows, width = start - first, self._model.config.head_dim
+        sizes = n_rows * WINDOW.code_bytes(width), n_rows * WINDOW.scale_bytes(width)
+        if len(data) != len(state.windows) * sum(sizes):
+            return False
+        self._begin(state, start)
+        stored = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        for window, part in zip(state.windows, stored.split(sum(sizes)), strict=True):
+            codes, scales = (half.view(n_rows, -1) for half in part.split(sizes))
+            window.write(first, BlockCodes(codes, scales))
+        return True
+
+    def _begin(self, state: V41State, start: int) -> int:
+        """Begin windows and outputs anew for a run from `start`; returns the first window row."""
+        first = max(0, start - (self._window - 1))
+        state.windows = [state.new_window(first) for _ in state.windows]
+        state.outputs.drop_all()
+        return first
+
+    def _first(self, wanted: int) -> int:
+        """Return the first position whose outputs a replay will really read."""
+        if self._reach is None:
+            return 0
+        return wanted + -self._reach % TILE if wanted else 0

@@ -1,0 +1,71 @@
+"""The compressor: r consecutive tokens become one latent row (report, CSA2).
+
+Ratio 2: a softmax per channel over the two tokens' gates weighs the sum of their projections, in
+float32. Ratio 1: a projection per token. The latent is normalised; the index key is taken from it
+before it is turned and rounded. A group without its last token has no row yet.
+
+Letters: T rows, G groups, D hidden, d head dimension, r ratio.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ced_kernels.norm import rms_norm
+from cedagent.model.release import ReleaseCheckpoint
+from cedagent.model.v41_config import V41Config
+
+
+class Ungrouped(NamedTuple):
+    """Projections of single tokens, before groups are formed."""
+
+    kv: Tensor
+    """[T, d]"""
+    gate: Tensor | None
+    """[T, d]; None at ratio 1."""
+
+    def row(self, index: int) -> Ungrouped:
+        """Return one token's projections, copied."""
+        kept = slice(index, index + 1)
+        return Ungrouped(
+            self.kv[kept].clone(), None if self.gate is None else self.gate[kept].clone()
+        )
+
+    def after(self, pending: Ungrouped) -> Ungrouped:
+        """Return the tokens of `pending` and then these."""
+        gate = None
+        if self.gate is not None and pending.gate is not None:
+            gate = torch.cat((pending.gate, self.gate))
+        return Ungrouped(torch.cat((pending.kv, self.kv)), gate)
+
+
+class Compressor:
+    """Tensors layers.N.attn.compressor.{wkv, wgate, norm} of a KV source layer."""
+
+    def __init__(self, checkpoint: ReleaseCheckpoint, config: V41Config, *, layer: int) -> None:
+        """Read the layer's compressor."""
+        prefix = f"layers.{layer}.attn.compressor."
+        self.ratio = config.ratio(layer)
+        self._wkv = checkpoint.matrix(prefix + "wkv.weight")
+        self._wgate = checkpoint.matrix(prefix + "wgate.weight") if self.ratio > 1 else None
+        self._norm = checkpoint.vector(prefix + "norm.weight")
+        self._eps = config.rms_norm_eps
+
+    def project(self, x: Tensor) -> Ungrouped:
+        """Return the projections of rows [T, D]."""
+        kv = functional.linear(x, self._wkv.value())
+        gate = None if self._wgate is None else functional.linear(x, self._wgate.value())
+        return Ungrouped(kv, gate)
+
+    def latents(self, tokens: Ungrouped) -> Tensor:
+        """Return latents [G, d] of T = G r tokens, not yet turned."""
+        kv = tokens.kv
+        if tokens.gate is not None:
+            shape = (-1, self.ratio, kv.shape[1])
+            weights = torch.softmax(tokens.gate.view(shape), dim=1)
+            kv = (kv.view(shape) * weights).sum(1)
+        return rms_norm(kv, self._norm, eps=self._eps)

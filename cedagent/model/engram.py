@@ -1,0 +1,207 @@
+"""Engram, the conditional memory: n-grams of token ids, hashed into tables of learned rows.
+
+Technical report arXiv 2609.19969, the part on Engram; config fields engram_*, tensors
+layers.N.engram.{embed,wkv,q_weight,k_weight}. Knows ids, classes and one layer's tensors; it keeps
+nothing of a sequence, since look-back comes from the ids. Invariants: hashing is exact int64
+arithmetic, and a position's hash ids do not depend on where a tile or an append began.
+
+Letters: T positions, N = engram_max_ngram_size, H = engram_n_heads, C = (N - 1) * H columns (one
+table row each), S = hc_mult streams, D = hidden_size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate, count
+from math import isqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from cedagent.errors import ConfigError
+from cedagent.model.engram_map import config_field, load_token_map
+
+if TYPE_CHECKING:
+    from cedagent.model.release import ReleaseCheckpoint
+    from cedagent.model.v41_config import V41Config
+
+__all__ = ["Engram", "NgramHash", "hash_ids", "load_token_map", "multipliers", "primes"]
+
+_INT64_MAX = 2**63 - 1
+_GATE_FLOOR = 1e-6
+"""Least |dot| under the gate's root (a constant of the report's formula, not in the config)."""
+
+
+def primes(config: Mapping[str, Any] | V41Config) -> list[list[list[int]]]:
+    """Return the table sizes [layer][n-gram order][head]: the primes from engram_vocab_size on.
+
+    No prime serves twice. Raises ConfigError when a layer's sizes exceed its engram_num_embeddings.
+    """
+    layers = list(config_field(config, "engram_layer_ids"))
+    n_orders = config_field(config, "engram_max_ngram_size") - 1
+    n_heads = config_field(config, "engram_n_heads")
+    smallest = config_field(config, "engram_vocab_size")
+    if n_orders < 1 or n_heads < 1 or smallest < 2:
+        raise ConfigError(
+            "expected engram_max_ngram_size >= 2, engram_n_heads >= 1 and engram_vocab_size >= 2, "
+            f"got {n_orders + 1}, {n_heads} and {smallest}"
+        )
+    found = (n for n in count(smallest) if _is_prime(n))
+    sizes = [[[next(found) for _ in range(n_heads)] for _ in range(n_orders)] for _ in layers]
+    _check_rows(config, layers, sizes)
+    return sizes
+
+
+def multipliers(config: Mapping[str, Any] | V41Config, layer: int) -> list[int]:
+    """Return a layer's N odd multipliers, one per look-back.
+
+    They are not stored but drawn, as in training from numpy's default generator seeded by the
+    layer, and bounded so that class * multiplier stays below 2^63. With few classes they exceed
+    2^53, where a float loses the last bits.
+    """
+    n_classes = config_field(config, "engram_compressed_vocab_size")
+    bound = max(1, (_INT64_MAX // n_classes) // 2)
+    drawn = np.random.default_rng(10007 * layer).integers(
+        0, bound, size=(config_field(config, "engram_max_ngram_size"),), dtype=np.int64
+    )
+    return [2 * int(value) + 1 for value in drawn]
+
+
+class NgramHash:
+    """Turns token ids into table rows, for all Engram layers of one model."""
+
+    def __init__(self, config: Mapping[str, Any] | V41Config, token_map: Sequence[int]) -> None:
+        """Draw primes and multipliers; raises ConfigError when fields or map do not fit."""
+        layers = config_field(config, "engram_layer_ids")
+        n_classes = config_field(config, "engram_compressed_vocab_size")
+        pad = config_field(config, "engram_pad_id")
+        sizes = primes(config)
+        if min(token_map, default=-1) < 0 or max(token_map) >= n_classes:
+            raise ConfigError(f"expected a token map of classes 0 .. {n_classes - 1}, got others")
+        if not 0 <= pad < len(token_map):
+            raise ConfigError(f"engram_pad_id must be 0 .. {len(token_map) - 1}, got {pad}")
+        flat = [[prime for heads in orders for prime in heads] for orders in sizes]
+        self.n_back = config_field(config, "engram_max_ngram_size") - 1
+        """Earlier tokens that an n-gram may hold."""
+        self._classes = torch.tensor(token_map, dtype=torch.int64)
+        self._pad = self._classes[pad]
+        self._primes = torch.tensor(sizes, dtype=torch.int64)  # [layers, N - 1, H]
+        self._offsets = torch.tensor([list(accumulate(row, initial=0))[:-1] for row in flat])
+        self._multipliers = torch.tensor(
+            [multipliers(config, layer) for layer in layers], dtype=torch.int64
+        )
+
+    def of(
+        self, ids: Sequence[int], start: int, stop: int, *, dead: Collection[int] = ()
+    ) -> Tensor:
+        """Return the table rows of positions start .. stop - 1 of a sequence.
+
+        -> int64 [stop - start, layers, C], columns in (order, head) order. Looks back into the ids
+        before `start`. At the sequence's start, and from a dead position (an image's) backwards,
+        an n-gram is filled with the pad's class. Raises ValueError for an id that has no class.
+        """
+        if not 0 <= start <= stop <= len(ids):
+            raise ValueError(f"expected positions within 0 .. {len(ids)}, got {start} .. {stop}")
+        first = max(0, start - self.n_back)
+        window = torch.as_tensor(ids[first:stop], dtype=torch.int64)
+        if window.numel() and not 0 <= int(window.min()) <= int(window.max()) < len(self._classes):
+            raise ValueError(f"expected token ids 0 .. {len(self._classes) - 1}, got another")
+        # Pads before position 0 are dead as well: one rule ends look-back at both.
+        n_missing = self.n_back - (start - first)
+        live = torch.ones(n_missing + len(window), dtype=torch.bool)
+        live[:n_missing] = False
+        for position in dead:
+            if first <= position < stop:
+                live[n_missing + position - first] = False
+        classes = torch.cat([self._pad.repeat(n_missing), self._classes[window]])
+        n_rows = stop - start
+        reached = torch.ones(n_rows, dtype=torch.bool)
+        rolling = torch.zeros(n_rows, len(self._multipliers), dtype=torch.int64)
+        columns = []
+        for back in range(self.n_back + 1):
+            here = slice(self.n_back - back, self.n_back - back + n_rows)
+            reached = reached & live[here]
+            word = torch.where(reached, classes[here], self._pad)
+            rolling = rolling ^ (word[:, None] * self._multipliers[:, back])
+            if back:
+                columns.append(rolling[..., None] % self._primes[:, back - 1])
+        return torch.cat(columns, dim=-1) + self._offsets
+
+
+def hash_ids(
+    config: Mapping[str, Any] | V41Config,
+    token_map: Sequence[int],
+    ids: Sequence[int],
+    dead: Collection[int] | None = None,
+) -> Tensor:
+    """Return the table rows of a whole sequence: int64 [T, layers, C].
+
+    `config` is a V41Config or any mapping with vocab_size and the engram_* fields, `dead` holds
+    positions. Raises ConfigError and ValueError as NgramHash does.
+    """
+    return NgramHash(config, token_map).of(ids, 0, len(ids), dead=dead or ())
+
+
+class Engram:
+    """One layer's memory: reads C table rows per position and adds a gated value to each stream."""
+
+    def __init__(self, checkpoint: ReleaseCheckpoint, config: V41Config, *, layer: int) -> None:
+        """Open the layer's tensors; table rows are read as they are looked up."""
+        prefix = f"layers.{layer}.engram."
+        self._table = checkpoint.matrix(prefix + "embed.weight")
+        self._wkv = checkpoint.matrix(prefix + "wkv.weight")
+        self._weight = checkpoint.vector(prefix + "q_weight") * checkpoint.vector(
+            prefix + "k_weight"
+        )
+        self._eps = config.rms_norm_eps
+
+    def __call__(self, streams: Tensor, hash_ids: Tensor) -> Tensor:
+        """Return the streams with the memory's values added.
+
+        streams [T, S, D] float32, hash_ids [T, C] int64 -> [T, S, D]. Per stream h with its key k:
+        dot = sum(norm(h) * norm(k) * q_weight * k_weight) / sqrt(D), gate = sigmoid(sign(dot) *
+        sqrt(|dot|)); the one value is common to all streams.
+        """
+        n_rows, _, width = streams.shape
+        read = self._table.rows(hash_ids.reshape(-1)).reshape(n_rows, -1)
+        mixed = functional.linear(read, self._wkv.value())
+        # One key per stream, then the value.
+        keys, value = mixed[:, :-width].reshape(streams.shape), mixed[:, -width:]
+        dot = (streams * self._weight * keys).sum(-1)
+        dot = dot * self._inverse_rms(streams) * self._inverse_rms(keys) * width**-0.5
+        gate = torch.copysign(dot.abs().clamp(min=_GATE_FLOOR).sqrt(), dot).sigmoid()
+        return streams + gate[..., None] * value[:, None, :]
+
+    def _inverse_rms(self, x: Tensor) -> Tensor:
+        return torch.rsqrt(x.square().mean(-1) + self._eps)
+
+
+def _is_prime(n: int) -> bool:
+    # Trial division: candidates are near 16 million, where 2,000 divisors settle it for certain.
+    if n < 4:
+        return n >= 2
+    return n % 2 == 1 and all(n % divisor for divisor in range(3, isqrt(n) + 1, 2))
+
+
+def _check_rows(
+    config: Mapping[str, Any] | V41Config, layers: list[int], sizes: list[list[list[int]]]
+) -> None:
+    """Refuse tables that are smaller than their hashes; a mapping may leave the sizes out."""
+    if isinstance(config, Mapping) and "engram_num_embeddings" not in config:
+        return
+    rows = list(config_field(config, "engram_num_embeddings"))
+    if len(rows) != len(layers):
+        raise ConfigError(
+            f"expected one engram_num_embeddings per engram_layer_ids, got {len(rows)} and "
+            f"{len(layers)}"
+        )
+    for layer, n_rows, orders in zip(layers, rows, sizes, strict=True):
+        needed = sum(map(sum, orders))
+        if needed > n_rows:
+            raise ConfigError(
+                f"Engram of layer {layer}: hashes reach {needed} table rows, but "
+                f"engram_num_embeddings is {n_rows}"
+            )
