@@ -1,8 +1,8 @@
 """What a run reports while it goes on: small frozen events, each with one `kind` string.
 
 Knows neither engine nor tools; `as_json` gives the same names in JSON. The order in a run is
-Prefill*, then Text, ToolStart and ToolArgs as they are written, ToolEnd as calls finish, and again
-from Prefill; Done comes last, once. A Notice may come anywhere before Done.
+Prefill*, then Thinking, Text, ToolStart and ToolArgs as they are written, ToolEnd as calls finish,
+and again from Prefill; Done comes last, once. A Notice may come anywhere before Done.
 """
 
 from __future__ import annotations
@@ -72,6 +72,14 @@ class Prefill:
 
 
 @dataclass(frozen=True, slots=True)
+class Thinking:
+    """The model reasoned, which is no part of its answer; never ends inside a character."""
+
+    kind: ClassVar[str] = "thinking"
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
     """The model wrote text; never ends inside a character."""
 
@@ -135,7 +143,7 @@ class Done:
         object.__setattr__(self, "message", one_line(self.message))
 
 
-Event = Prefill | Text | ToolStart | ToolArgs | ToolEnd | Notice | Done
+Event = Prefill | Thinking | Text | ToolStart | ToolArgs | ToolEnd | Notice | Done
 
 
 def as_json(event: Event) -> dict[str, Any]:

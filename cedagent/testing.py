@@ -16,25 +16,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cedagent.chat.template import ChatFormat, chat_format
+from cedagent.chat.chatml import render_call
+from cedagent.chat.dsml_parser import marked_ids
+from cedagent.chat.template import ChatFormat, load_chat_format
 from cedagent.chat.tokenizer import Tokenizer
 from cedagent.engine.protocol import Cancelled, PrefillUsage, Progress, Sampling
 from cedagent.errors import ContextLimitError, EngineError
+from cedagent.model.tokenizer_build import build_tiny, build_tiny_dsml
 
 _TILE = 128
 
 
 def call(name: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> str:
     """Return the text of a call as the default chat format has it, for a script."""
-    from cedagent.chat.chatml import render_call
-
     return render_call(name, {**(arguments or {}), **more})
 
 
 class ScriptedModel:
-    """An engine that replays `outputs`: texts, or token ids without the stop id."""
+    """Replays `outputs`: texts (of `dsml`, with marks by name), or ids without the stop id."""
 
-    chat_format = "chatml"
     store: None = None
     """It has no prefix store."""
 
@@ -47,6 +47,8 @@ class ScriptedModel:
         token_s: float = 0.0,
         tile_s: float = 0.0,
         model_digest: str = "scripted",
+        chat_format: str = "chatml",
+        thinking: bool = False,
     ) -> None:
         """Read `tokenizer.json` in `model_dir`, or build a tiny one; `*_s` slow it down."""
         self._remove_own: Callable[[], object] = lambda: None
@@ -54,14 +56,17 @@ class ScriptedModel:
             model_dir = Path(tempfile.mkdtemp(prefix="cedagent-scripted-"))
             # Also when it is never closed.
             self._remove_own = weakref.finalize(self, shutil.rmtree, model_dir, ignore_errors=True)
-            write_tiny_tokenizer(model_dir)
+            write_tiny_tokenizer(model_dir, chat_format)
+        self.chat_format = chat_format
         self.model_dir = model_dir
         self.context_limit = context_limit
         self.token_s = token_s
         self.tile_s = tile_s
         self.model_digest = hashlib.sha256(model_digest.encode()).hexdigest()
         self.tokenizer = Tokenizer.load(model_dir)
-        self.format: ChatFormat = chat_format(self.chat_format, tokenizer=self.tokenizer)
+        self.format: ChatFormat = load_chat_format(
+            model_dir, chat_format, tokenizer=self.tokenizer, thinking=thinking
+        )
         self.vocab_size = self.tokenizer.vocab_size
         self.outputs = tuple(outputs)
         self.prefills: list[tuple[int, int]] = []
@@ -106,19 +111,25 @@ class ScriptedModel:
         if not isinstance(output, str):
             return output[len(written)] if len(written) < len(output) else stop
         # Compared as bytes: what a grammar forced may be split into other tokens.
-        data = output.encode()
-        done = b"".join(self.tokenizer.token_bytes(token) or b"" for token in written)
+        data, done = output.encode(), b"".join(map(self._spelled, written))
         if not data.startswith(done):
             raise EngineError(f"the script cannot go on with {output!r} after {done!r}")
         if data == done:
             return stop
         at = 0
-        for token in self.tokenizer.encode(output):
+        for token in self._ids_of(output):
             if at == len(done):
                 return token
-            at += len(self.tokenizer.token_bytes(token) or b"")
+            at += len(self._spelled(token))
         rest = data[len(done) :].decode("utf-8", "ignore")
-        return self.tokenizer.encode(rest)[0]
+        return self._ids_of(rest)[0]
+
+    def _ids_of(self, text: str) -> list[int]:
+        encode = self.tokenizer.encode
+        return marked_ids(self.tokenizer, text) if self.chat_format == "dsml" else encode(text)
+
+    def _spelled(self, token: int) -> bytes:
+        return self.tokenizer.token_bytes(token) or self.tokenizer.token_name(token).encode()
 
 
 class ScriptedSequence:
@@ -220,11 +231,10 @@ class ScriptedSequence:
             raise ContextLimitError(f"{len(self._ids)} + {n} tokens, the context holds {limit}")
 
 
-def write_tiny_tokenizer(folder: Path) -> None:
-    """Write a small byte-level `tokenizer.json` with the default format's control tokens."""
-    from cedagent.model.tokenizer_build import build_tiny
-
-    build_tiny().save(str(folder / "tokenizer.json"))
+def write_tiny_tokenizer(folder: Path, chat_format: str = "chatml") -> None:
+    """Write a small byte-level `tokenizer.json` with a chat format's control tokens."""
+    tokenizer = build_tiny_dsml() if chat_format == "dsml" else build_tiny()
+    tokenizer.save(str(folder / "tokenizer.json"))
 
 
 def _common_end(a: Sequence[int], b: Sequence[int]) -> list[int]:

@@ -18,6 +18,11 @@ EXPECTED = {
     "warm_prefix.py": ["warm again: hit True", "question: "],
     "resume.py": ["first process: ", "second process: ", "fork: "],
     "engine_only.py": ["append: 256 reused, 44 encoded", "same logits: True", "[300, "],
+    "v41_tiny.py": [
+        "first: 700 encoded, 16 of them through the decoder",
+        "restarted: 640 reused, 90 encoded, 128 run again",
+        "same logits as a cold run: True",
+    ],
     "own_store.py": [
         "stored 3 blocks",
         "matched 2 blocks, 2 good, diverged",

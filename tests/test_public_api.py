@@ -20,6 +20,7 @@ NAMES = [
     "RunResult",
     "Session",
     "Text",
+    "Thinking",
     "Tool",
     "ToolArgs",
     "ToolCall",

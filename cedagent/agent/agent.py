@@ -22,7 +22,7 @@ from cedagent.agent.runner import Approver
 from cedagent.agent.session import Session
 from cedagent.agent.tools import Tool, as_tools
 from cedagent.chat.grammar import CallGrammar
-from cedagent.chat.template import ChatFormat, ToolSpec, chat_format
+from cedagent.chat.template import ChatFormat, ToolSpec, chat_format, load_chat_format
 from cedagent.chat.tokenizer import Tokenizer
 from cedagent.engine.protocol import EngineLike, Progress, Sampling
 from cedagent.errors import UsageError
@@ -45,6 +45,13 @@ class Agent:
     """Seed of new sessions; None draws one per session. A session keeps the seed it began with."""
     tool_choice: str = field(default="auto", kw_only=True)
     """`auto`, `none`, `required` or a tool's name; applies to the first output of each run."""
+    thinking: bool | None = field(default=None, kw_only=True)
+    """Whether the model reasons before it answers, where its chat format can; None means off, and
+    on a session that exists, what the session began with."""
+    effort: int | str | None = field(default=None, kw_only=True)
+    """How thoroughly it reasons, 1 to 100 or `low`, `high`, `max`; None is the format's own."""
+    tools_template: str | None = field(default=None, kw_only=True)
+    """The wording around the list of tools; None takes the checkpoint's, else the format's."""
     approve: Approver | None = field(default=None, kw_only=True)
     """Asked with name and arguments before a tool made with `approve="ask"` runs."""
     tokenizer: Tokenizer = field(init=False, repr=False)
@@ -62,7 +69,14 @@ class Agent:
             specs.append(make_more().spec)
         check_choice(self.tool_choice, [spec.name for spec in specs])
         tokenizer = Tokenizer.load(self.engine.model_dir)
-        fmt = chat_format(self.engine.chat_format, tokenizer=tokenizer)
+        fmt = load_chat_format(
+            self.engine.model_dir,
+            self.engine.chat_format,
+            tokenizer=tokenizer,
+            tools_template=self.tools_template,
+            thinking=bool(self.thinking),
+            effort=self.effort,
+        )
         # Tells at once of a schema that cannot be enforced, and makes the vocabulary ready, which
         # takes longer than all else about a grammar and would otherwise delay the first token.
         CallGrammar(fmt, tokenizer, specs, vocab_size=self.engine.vocab_size)
@@ -127,6 +141,15 @@ class Agent:
         """Return an agent that differs in the given settings."""
         return replace(self, **changes)
 
+    def format_of(self, *, thinking: bool, effort: int | None) -> ChatFormat:
+        """Return the chat format with a session's own way of reasoning; raises ConfigError."""
+        if (thinking, effort) == (self.format.thinking, self.format.effort):
+            return self.format
+        # A session's system turn is there already, so that the wording of tools does not matter.
+        return chat_format(
+            self.engine.chat_format, tokenizer=self.tokenizer, thinking=thinking, effort=effort
+        )
+
     def draw_seed(self) -> int:
         """Return the seed of a new session."""
         return secrets.randbits(64) if self.seed is None else self.seed
@@ -134,9 +157,13 @@ class Agent:
     def _check_settings(self) -> None:
         is_system = self.system is None or isinstance(self.system, str)
         is_tools = isinstance(self.tools, Sequence) and not isinstance(self.tools, str)
+        is_template = self.tools_template is None or isinstance(self.tools_template, str)
+        is_thinking = self.thinking is None or isinstance(self.thinking, bool)
         for name, value, is_right, expected in (
             ("system", self.system, is_system, "a text or None"),
             ("tools", self.tools, is_tools, "a list of tools"),
+            ("thinking", self.thinking, is_thinking, "True, False or None"),
+            ("tools_template", self.tools_template, is_template, "a text or None"),
             ("limits", self.limits, isinstance(self.limits, Limits), "Limits"),
             ("approve", self.approve, self.approve is None or callable(self.approve), "a function"),
         ):

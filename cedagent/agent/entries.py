@@ -33,6 +33,9 @@ def head_problem(entry: Entry) -> str | None:
         model_digest=_is_text,
         tokenizer_digest=_is_text,
         seed=lambda value: _is_whole(value, 2**64),
+        # Logs of formats that do not reason may lack these.
+        thinking=lambda value: value is None or isinstance(value, bool),
+        effort=lambda value: value is None or _is_whole(value, 101),
         ids=lambda value: isinstance(value, list),
     )
 

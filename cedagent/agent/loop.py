@@ -167,7 +167,7 @@ def make_run(
     writer = Writer(
         transcript=transcript,
         sequence=sequence,
-        fmt=agent.format,
+        fmt=transcript.format,
         grammar=grammar,
         sampling=Sampling(agent.temperature, agent.top_p, int(transcript.head["seed"])),
         context_limit=limit,
@@ -184,7 +184,7 @@ def make_run(
         listed=tuple(listed),
         kept=kept,
         tokenizer=agent.tokenizer,
-        fmt=agent.format,
+        fmt=transcript.format,
         host=host,
         counter=counter,
         emit=emit,

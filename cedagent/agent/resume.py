@@ -17,8 +17,8 @@ from cedagent.agent.entries import HEAD_START, VERSION, head_problem
 from cedagent.agent.log import Entry, LogFile, check_name
 from cedagent.agent.results import Kept
 from cedagent.agent.transcript import Transcript
-from cedagent.chat.template import ToolSpec
-from cedagent.errors import SessionError
+from cedagent.chat.template import ChatFormat, ToolSpec
+from cedagent.errors import ConfigError, SessionError
 from cedagent.paths import sessions_dir
 
 if TYPE_CHECKING:
@@ -54,8 +54,9 @@ def open_transcript(agent: Agent, name: str | None) -> Opened:
                 f"session {name}: line 1 of {path}: {problem}; begin another session"
             )
         notes = _check(agent, head)
+        fmt = _format(agent, head)
         transcript = Transcript.load(
-            log.entries, fmt=agent.format, log=log, vocab_size=agent.engine.vocab_size
+            log.entries, fmt=fmt, log=log, vocab_size=agent.engine.vocab_size
         )
         notes += _check_model(agent, transcript)
         return Opened(transcript, log, kept, _notices(log) + notes)
@@ -75,6 +76,8 @@ def new_head(agent: Agent, *, name: str) -> Entry:
         "system": agent.system,
         "tools": [spec_as_json(spec) for spec in agent.specs],
         "chat_format": engine.chat_format,
+        "thinking": agent.format.thinking,
+        "effort": agent.format.effort,
         "model": engine.model_dir.name,
         "model_digest": engine.model_digest,
         "tokenizer_digest": agent.tokenizer.digest,
@@ -179,6 +182,28 @@ def _check(agent: Agent, head: Entry) -> list[str]:
             "leave the system prompt out or begin another session"
         )
     return _check_tools(agent.specs, head, name)
+
+
+def _format(agent: Agent, head: Entry) -> ChatFormat:
+    """Return the chat format as the session began with it, unless another way is asked for."""
+    thinking, effort = bool(head.get("thinking")), head.get("effort")
+    for what, asked, ours, theirs in (
+        ("thinking", agent.thinking, agent.format.thinking, thinking),
+        ("effort", agent.effort, agent.format.effort, effort),
+    ):
+        if asked is not None and ours != theirs:
+            raise SessionError(
+                f"session {head['name']}: it began with {what} {_said(theirs)}, which stays as it "
+                f"is, got {_said(ours)}; leave {what} out or begin another session"
+            )
+    try:
+        return agent.format_of(thinking=thinking, effort=effort)
+    except ConfigError as error:
+        raise SessionError(f"session {head['name']}: {error}; begin another session") from None
+
+
+def _said(value: bool | int | None) -> str:
+    return str(value) if value and value is not True else "on" if value else "off"
 
 
 def _check_tools(specs: Sequence[ToolSpec], head: Entry, name: str) -> list[str]:

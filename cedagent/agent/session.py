@@ -228,7 +228,7 @@ class Session:
         if choice not in self._grammars:
             agent = self.agent
             self._grammars[choice] = CallGrammar(
-                agent.format,
+                self._transcript.format,
                 agent.tokenizer,
                 self._specs,
                 choice=choice,

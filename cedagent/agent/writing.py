@@ -14,10 +14,18 @@ from dataclasses import dataclass, field, fields
 from cedagent.agent.limits import Counter
 from cedagent.agent.transcript import Ending, Transcript
 from cedagent.chat.grammar import CallGrammar, Constraint
-from cedagent.chat.output import ArgsDelta, CallStart, Output, OutputParser, ParserEvent, TextDelta
+from cedagent.chat.output import (
+    ArgsDelta,
+    CallStart,
+    Output,
+    OutputParser,
+    ParserEvent,
+    TextDelta,
+    ThinkingDelta,
+)
 from cedagent.chat.template import ChatFormat
 from cedagent.engine.protocol import PrefillUsage, Sampling, SequenceLike
-from cedagent.events import Event, Prefill, Text, ToolArgs, ToolStart, Usage
+from cedagent.events import Event, Prefill, Text, Thinking, ToolArgs, ToolStart, Usage
 
 _SHARED = {f.name for f in fields(PrefillUsage)} & {f.name for f in fields(Usage)}
 
@@ -119,6 +127,8 @@ class Writer:
     def _show(self, events: list[ParserEvent]) -> None:
         for event in events:
             match event:
+                case ThinkingDelta(text):
+                    self.emit(Thinking(text))
                 case TextDelta(text):
                     self.emit(Text(text))
                 case CallStart(index, name):

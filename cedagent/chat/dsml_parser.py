@@ -69,6 +69,17 @@ class DsmlParser:
         return self._reader.output()
 
 
+def marked_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return the ids of a text in which the names of marks stand for the marks.
+
+    For texts that are known to come from a model; in content such names are content.
+    """
+    ids: list[int] = []
+    for i, piece in enumerate(_MARKS.split(text)):
+        ids += [tokenizer.control_id(piece)] if i % 2 else tokenizer.encode(piece)
+    return ids
+
+
 def parse_message(text: str, *, thinking: bool) -> dict[str, Any]:
     """Return a completion as a message: `role`, `content`, `reasoning_content`, `tool_calls`.
 

@@ -28,6 +28,8 @@ class CallGrammar:
     - `none`: text without an opening tag.
     - `required`: one call or more, no text.
     - the name of a tool: exactly one call of it.
+
+    With thinking the reasoning comes first, whatever the choice.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ def load_tools_template(model_dir: Path) -> str | None:
     It is a module-level string with one `{tool_schemas}`; one with TOOLS in its name comes first.
     """
     found: list[tuple[bool, str]] = []
-    for path in sorted(Path(model_dir).glob("encoding/**/*.py")):
+    for path in sorted(Path(model_dir).glob("encoding/*.py")):
         found += (("TOOLS" not in name.upper(), text) for name, text in _constants(path))
     usable = [item for item in found if item[1].count(SCHEMAS_FIELD) == 1]
     return min(usable, key=lambda item: item[0])[1] if usable else None

@@ -15,16 +15,22 @@ from pathlib import Path
 from cedagent.paths import cache_home
 
 
-def decoder_only(model: Path) -> Path:
-    """Return the directory of a model's decoder-only twin, making it if need be."""
+def decoder_only(model: Path) -> Path | None:
+    """Return the directory of a model's decoder-only twin, making it if need be.
+
+    None for deepseek_v41, whose decoder cannot run as an encoder: its layers own no global rows.
+    """
+    from cedagent.model.config import load_config
     from cedagent.model.llama.config import LlamaConfig
     from cedagent.model.llama.weights import Checkpoint, tensor_shapes, write_model
 
+    config = load_config(model)
+    if not isinstance(config, LlamaConfig):
+        return None
     source = {"twin_of": str(model.resolve()), "weights": _identity(model)}
     folder = cache_home() / "bench" / f"{model.name}-decoder-only"
     if _origin(folder) == source:
         return folder
-    config = LlamaConfig.load(model)
     n_layers = config.num_hidden_layers
     twin = replace(config, n_encoder_layers=n_layers, encoder_global_layers=tuple(range(n_layers)))
     checkpoint = Checkpoint(model, config, dtype="float32")

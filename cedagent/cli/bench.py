@@ -1,42 +1,50 @@
 """`cedagent bench`: the time to the first token, beside our own decoder-only baseline.
 
 Runs of the two models are interleaved, medians and spreads are printed, and nothing is printed when
-a restored prefix does not give the bits of a cold run: a fast wrong answer is no figure.
+a restored prefix does not give the bits of a cold run: a fast wrong answer is no figure. A model
+that has no decoder-only twin is measured alone.
 """
 
 from __future__ import annotations
 
-import os
-import platform
-import statistics
 import tempfile
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cedagent import __version__
-from cedagent.cli.options import json_option, model_option
-from cedagent.cli.report import print_json, print_table
+from cedagent.cli.figures import BASELINE, OURS, Run, print_report, report
+from cedagent.cli.options import json_option, model_option, weights_option
+from cedagent.cli.report import print_json
 from cedagent.errors import EngineError
 
-QUESTION = "What is 17% of 2450?"
+if TYPE_CHECKING:
+    from cedagent.model.weights_choice import WeightsChoice
 
-SITUATIONS = {
-    "cold": "cold, {context:,} tokens",
-    "append": "append {append:,} to {context:,}, session live",
-    "append_odd": "append {append:,} to {odd:,} (no tile's end), session live",
-    "restart": "append {append:,} to {context:,} after a restart, in a new process",
-    "warm": "new session and process, system turn of {system:,} tokens warmed",
-    "not_warm": "the same, not warmed",
-}
-"""What is measured -> how the table calls it."""
+QUESTION = "What is 17% of 2450?"
+BLOCK = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What every run measures."""
+
+    context: int
+    append: int
+    restored: Sequence[int]
+    """Lengths that are resumed after a restart: the context, then perhaps a part of it."""
+    shared: Sequence[int]
+    """The chat's own system turn with its tools."""
+    ids: Sequence[int]
+    """That turn with a question."""
+    weights: WeightsChoice
 
 
 @click.command()
 @model_option
+@weights_option
 @click.option("--context", type=click.IntRange(128), default=2048, show_default=True)
 @click.option("--append", type=click.IntRange(1), default=512, show_default=True)
 @click.option("--runs", type=click.IntRange(1), default=5, show_default=True)
@@ -44,9 +52,19 @@ SITUATIONS = {
 @click.option("--pull", is_flag=True, help="Get the default model first, if it is not there.")
 @json_option
 def bench(
-    model: str, context: int, append: int, runs: int, quick: bool, pull: bool, as_json: bool
+    model: str,
+    weights: WeightsChoice,
+    context: int,
+    append: int,
+    runs: int,
+    quick: bool,
+    pull: bool,
+    as_json: bool,
 ) -> int:
-    """Measure the time to the first token: cold, append, restart, warm; with a baseline."""
+    """Measure the time to the first token: cold, append, restart, warm; with a baseline.
+
+    The baseline is the model's decoder-only twin; deepseek_v41 has none and is measured alone.
+    """
     from cedagent.cli.baseline import decoder_only
     from cedagent.cli.loading import ensure_model
     from cedagent.model.locate import resolve_model
@@ -55,156 +73,80 @@ def bench(
     if quick:
         context, append, runs = min(context, 256), min(append, 64), 1
     chosen = resolve_model(model)
-    models = {"cedagent": chosen, "decoder-only": decoder_only(chosen)}
-    times: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in models}
-    on_disk = {}
-    system = _system_ids(chosen)
+    plan = _plan(chosen, context=context, append=append, weights=weights)
+    models = {OURS: chosen}
+    twin = decoder_only(chosen)
+    if twin is None:
+        click.echo("no baseline: a model of this family has no decoder-only twin", err=True)
+    else:
+        models[BASELINE] = twin
+    done: dict[str, list[Run]] = {name: [] for name in models}
     for run in range(runs):
         for name, directory in models.items():
             click.echo(f"run {run + 1} of {runs}: {name}", err=True)
-            got = _one_run(directory, context=context, append=append, run=run, system=system)
-            on_disk[name] = got.pop("bytes_per_token")
-            for situation, seconds in got.items():
-                times[name][situation].append(seconds)
-    words = {"context": context, "append": append, "odd": context - 91, "system": len(system[0])}
-    report = _report(times, on_disk, words=words, runs=runs, model=model)
+            done[name].append(_one_run(directory, plan, seed=100 * run, check=run == 0))
+    words = {
+        "context": context, "append": append, "odd": context - 91, "early": plan.restored[-1],
+        "system": len(plan.shared),
+    }  # fmt: skip
+    found = report(done, words=words, model=model)
     if as_json:
-        print_json(report)
+        print_json(found)
     else:
-        _print(report)
+        print_report(found)
     return 0
 
 
-def _one_run(
-    model: Path, *, context: int, append: int, run: int, system: tuple[list[int], list[int]]
-) -> dict[str, float]:
+def _one_run(model: Path, plan: Plan, *, seed: int, check: bool) -> Run:
     """Run every situation once; raises EngineError when a hit's bits differ from a cold run's."""
     from cedagent.cli import probe
     from cedagent.engine import Engine
 
-    common: dict[str, Any] = {
-        "model": str(model), "context": context, "append": append, "seed": 100 * run,
-    }  # fmt: skip
+    common: dict[str, Any] = {"model": str(model), "weights": plan.weights}
+    task = common | {"append": plan.append, "seed": seed}
     with tempfile.TemporaryDirectory(prefix="cedagent-bench-") as folder:
-        kv = str(Path(folder) / "kv")
-        first = probe.run_task("first_process", kv=kv, check=run == 0, **common)
-        second = probe.run_task("second_process", kv=kv, **common)
-        if run == 0 and first["digest"] != second["digest"]:
-            raise EngineError(
-                f"no figures: {model} restored from disk does not give the logits of a cold run; "
-                "`cedagent kv selftest` says where"
-            )
-        shared, ids = system
-        warmed = str(Path(folder) / "warm")
-        engine = Engine.load(model, kv=warmed)
-        engine.warm(shared)
-        engine.close()
-        warm = probe.run_task("warm_start", model=str(model), kv=warmed, ids=ids)
-        empty = str(Path(folder) / "empty")
-        not_warm = probe.run_task("warm_start", model=str(model), kv=empty, ids=ids)
-    return {
-        **first["times"],
-        "restart": second["seconds"],
-        "warm": warm["seconds"],
-        "not_warm": not_warm["seconds"],
-        "bytes_per_token": first["bytes_per_token"],
-    }
-
-
-def _system_ids(model: Path) -> tuple[list[int], list[int]]:
-    """Return the chat's own system turn with its tools, and that turn with a question."""
-    from cedagent.agent.agent import Agent
-    from cedagent.cli.loading import load_tools, open_engine
-
-    engine = open_engine(str(model), no_kv=True)
-    agent = Agent(engine, tools=load_tools([], builtin=True))
-    engine.close()
-    shared = agent.format.begin(None, agent.specs)
-    return shared, [*shared, *agent.format.user(QUESTION)]
-
-
-def _report(
-    times: Mapping[str, Mapping[str, Sequence[float]]],
-    on_disk: Mapping[str, float],
-    *,
-    words: Mapping[str, int],
-    runs: int,
-    model: str,
-) -> dict[str, Any]:
-    import torch
-
-    rows = []
-    for key, text in SITUATIONS.items():
-        figures = {
-            name: {
-                "median_s": statistics.median(of[key]),
-                "min_s": min(of[key]),
-                "max_s": max(of[key]),
-                "runs_s": list(of[key]),
-            }
-            for name, of in times.items()
-        }
-        pairs = zip(times["decoder-only"][key], times["cedagent"][key], strict=True)
-        ratios = [theirs / ours for theirs, ours in pairs]
-        ratio = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
-        rows.append(
-            {"situation": key, "text": text.format(**words), "times": figures, "ratio": ratio}
-        )
-    machine = {
-        "cpu": _cpu_name(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "capability": torch.backends.cpu.get_cpu_capability(),
-    }
-    versions = {"cedagent": __version__, "torch": str(torch.__version__)}
-    versions["python"] = platform.python_version()
-    return {
-        "model": model,
-        "runs": runs,
-        "machine": machine,
-        "versions": versions,
-        "hit_equals_cold": True,
-        "first_token": rows,
-        "bytes_per_token_on_disk": dict(on_disk),
-    }
-
-
-def _print(report: Mapping[str, Any]) -> None:
-    rows = []
-    for row in report["first_token"]:
-        cells = [
-            f"{1000 * t['median_s']:.0f} ({1000 * t['min_s']:.0f} - {1000 * t['max_s']:.0f})"
-            for t in row["times"].values()
+        kv, warmed, empty = (str(Path(folder) / name) for name in ("kv", "warm", "empty"))
+        first = probe.run_task(
+            "first_process", kv=kv, context=plan.context,
+            restored=list(plan.restored) if check else [], **task,
+        )  # fmt: skip
+        restarts = [
+            probe.run_task("second_process", kv=kv, context=n_tokens, **task)
+            for n_tokens in plan.restored
         ]
-        ratio = row["ratio"]
-        ratio_cell = f"{ratio['median']:.2f} ({ratio['min']:.2f} - {ratio['max']:.2f})"
-        rows.append([row["text"], *cells, ratio_cell])
-    on_disk = report["bytes_per_token_on_disk"]
-    rows.append(["bytes per token on disk", *(f"{value:,.0f}" for value in on_disk.values()), ""])
-    print_table(["time to the first token, ms", "cedagent", "decoder-only", "ratio"], rows)
-    machine, versions = report["machine"], report["versions"]
-    click.echo(
-        f"\n{report['model']}; {_of_runs(report['runs'])}; "
-        f"a restored prefix gave the logits of a cold run, bit for bit.\n"
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, "
-        f"{machine['capability']}; " + ", ".join(f"{k} {v}" for k, v in versions.items())
-    )
+        for expected, got in zip(first["digests"], restarts, strict=check):
+            if got["digest"] != expected:
+                raise EngineError(
+                    f"no figures: {model} restored from disk does not give the logits of a cold "
+                    "run; `cedagent kv selftest` says where"
+                )
+        engine = Engine.load(model, kv=warmed, weights=plan.weights)
+        engine.warm(plan.shared)
+        engine.close()
+        warm = probe.run_task("warm_start", kv=warmed, ids=list(plan.ids), **common)
+        not_warm = probe.run_task("warm_start", kv=empty, ids=list(plan.ids), **common)
+    seconds = first["times"] | {"warm": warm["seconds"], "not_warm": not_warm["seconds"]}
+    rerun = {}
+    for key, got in zip(("restart", "restart_early"), restarts, strict=False):
+        seconds[key] = got["seconds"]
+        if engine.family.windows is not None:
+            rerun[key] = got["rerun"]
+    return Run(seconds, rerun, first["bytes_per_token"])
 
 
-def _of_runs(runs: int) -> str:
-    """Say how far the figures can be trusted: none can that another process had a part in."""
-    if runs == 1:
-        return (
-            "1 run alone, which shows no spread; the machine must be idle, use --runs for figures"
-        )
-    return f"medians (least - most) of {runs} interleaved runs; the machine must be idle"
+def _plan(model: Path, *, context: int, append: int, weights: WeightsChoice) -> Plan:
+    from cedagent.agent.agent import Agent
+    from cedagent.cli.loading import load_tools, open_engine, warn_of
 
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    engine = open_engine(str(model), no_kv=True, weights=weights)
+    warn_of(engine)
+    agent = Agent(engine, tools=load_tools([], builtin=True))
+    shared = agent.format.begin(None, agent.specs)
+    restored = [context]
+    # The store's one snapshot is near the end of the context; half of it is without.
+    early = context // 2 // BLOCK * BLOCK
+    if engine.family.windows is not None and early:
+        restored.append(early)
+    engine.close()
+    ids = [*shared, *agent.format.user(QUESTION)]
+    return Plan(context, append, restored, shared, ids, weights)

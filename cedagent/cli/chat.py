@@ -16,11 +16,14 @@ import click
 
 from cedagent.cli import loading
 from cedagent.cli.options import (
+    check_reasoning,
     kv_options,
     model_option,
     sampling_options,
     system_options,
     system_text,
+    thinking_options,
+    weights_option,
 )
 from cedagent.errors import UsageError
 
@@ -57,7 +60,9 @@ def _session_options(command: Command) -> Command:
 @click.command()
 @click.option("-p", "--prompt", metavar="TEXT|-", help="Answer this (- reads stdin) and exit.")
 @model_option
+@weights_option
 @system_options
+@thinking_options
 @_session_options
 @sampling_options
 @kv_options
@@ -69,7 +74,9 @@ def chat(prompt: str | None, **options: Any) -> int:
 @click.command()
 @click.argument("prompt", nargs=-1, required=True, metavar="PROMPT...|-")
 @model_option
+@weights_option
 @system_options
+@thinking_options
 @_session_options
 @sampling_options
 @kv_options
@@ -88,6 +95,7 @@ def _start(prompt: str | None, options: Mapping[str, Any]) -> int:
     if isinstance(sys.stdin, io.TextIOWrapper):
         # A byte that is no UTF-8 becomes a replacement mark, not the end of the chat.
         sys.stdin.reconfigure(encoding="utf-8", errors="replace")
+    check_reasoning(thinking=options["thinking"], effort=options["effort"])
     system = system_text(options["system"])
     if prompt == "-":
         prompt = sys.stdin.read()
@@ -106,7 +114,12 @@ def _start(prompt: str | None, options: Mapping[str, Any]) -> int:
             keyboard = held.enter_context(Keyboard.hold(sys.stdin.fileno()))
         can_ask = sys.stdin.isatty() and sys.stderr.isatty()
         approval = Approval(can_ask=can_ask, read_line=None if keyboard is None else keyboard.ask)
-        engine = loading.open_engine(options["model"], kv=options["kv"], no_kv=options["no_kv"])
+        engine = loading.open_engine(
+            options["model"],
+            kv=options["kv"],
+            no_kv=options["no_kv"],
+            weights=options["weights"],
+        )
         held.callback(engine.close)
         setup = Setup(
             engine=engine,
@@ -118,6 +131,8 @@ def _start(prompt: str | None, options: Mapping[str, Any]) -> int:
             seed=options["seed"],
             max_tokens=options["max_tokens"],
             tool_choice=options["tool_choice"],
+            thinking=options["thinking"],
+            effort=options["effort"],
             approval=approval,
         )
         conversation = Conversation(setup, _renderer(options["jsonl"]))

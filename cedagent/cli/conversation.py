@@ -49,6 +49,8 @@ class Setup:
     seed: int | None
     max_tokens: int | None
     tool_choice: str
+    thinking: bool | None
+    effort: int | None
     approval: Approval
 
     def agent(self, *, listed: frozenset[str] | None = None) -> Agent:
@@ -66,6 +68,8 @@ class Setup:
             top_p=self.top_p,
             seed=self.seed,
             tool_choice=self.tool_choice,
+            thinking=self.thinking,
+            effort=self.effort,
             approve=self.approval if self.approval.can_ask else None,
         )
 

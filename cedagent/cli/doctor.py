@@ -12,6 +12,7 @@ import shutil
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -21,6 +22,9 @@ from cedagent.cli.options import json_option, kv_options, model_option
 from cedagent.cli.report import disk_bytes, print_json, size
 from cedagent.errors import CedError, UsageError
 from cedagent.paths import cache_home, data_home, kv_dir
+
+if TYPE_CHECKING:
+    from cedagent.model.v41_config import V41Config
 
 LIBRARIES = (
     "torch", "numpy", "safetensors", "tokenizers", "llguidance", "lmdb", "msgpack", "msgspec",
@@ -52,11 +56,12 @@ def doctor(ctx: click.Context, model: str, kv: Path | None, no_kv: bool, as_json
 
     Exit code 2 when the model is broken, or was named and is not there.
     """
-    found = _model(model)
+    about_model = _model(model)
+    found = about_model[0]
     # Before its first `model pull` an installation is not at fault for having no model.
     is_named = ctx.get_parameter_source("model") is not ParameterSource.DEFAULT
     is_wrong = not found.good and (is_named or found.value != _MISSING)
-    findings = [*_machine(), *_arithmetic(), found, *_folders(kv or kv_dir(), no_kv)]
+    findings = [*_machine(), *_arithmetic(), *about_model, *_folders(kv or kv_dir(), no_kv)]
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -122,7 +127,7 @@ def _kernels() -> Finding:
     return Finding("kernels", native.name, "compiled here; the references do without")
 
 
-def _model(name: str) -> Finding:
+def _model(name: str) -> list[Finding]:
     from cedagent.cli.model_check import read_problems
     from cedagent.model.config import load_config
     from cedagent.model.llama.config import LlamaConfig
@@ -131,21 +136,40 @@ def _model(name: str) -> Finding:
     try:
         directory = resolve_model(name)
     except CedError as error:
-        return Finding("model", _MISSING, str(error), good=False)
+        return [Finding("model", _MISSING, str(error), good=False)]
     problems = read_problems(directory)
     if problems:
-        return Finding("model", f"{name} is broken", "; ".join(problems), good=False)
+        return [Finding("model", f"{name} is broken", "; ".join(problems), good=False)]
     config = load_config(directory)
     if isinstance(config, LlamaConfig):
-        kind = f"window {config.decoder_window}, {config.weights_dtype} weights"
+        kind, more = f"window {config.decoder_window}, {config.weights_dtype} weights", []
     else:
-        kind = f"window {config.window}, {config.model_type}"
+        kind, more = f"window {config.window}, {config.model_type}", _release(directory, config)
     layers = f"{config.n_encoder_layers} encoder + {config.n_decoder_layers} decoder layers"
-    return Finding(
-        "model",
-        f"{name}: {layers}, {kind}, context {config.max_position_embeddings}",
-        str(directory),
-    )
+    shape = f"{name}: {layers}, {kind}, context {config.max_position_embeddings}"
+    return [Finding("model", shape, str(directory)), *more]
+
+
+def _release(model_dir: Path, config: V41Config) -> list[Finding]:
+    """Say what a checkpoint's weights take, how they would be held, and what is not read."""
+    from cedagent.engine.kernel_choice import choose_ordered
+    from cedagent.model.release import ReleaseCheckpoint, choose_weights
+    from cedagent.model.weights_choice import available_memory
+
+    checkpoint = ReleaseCheckpoint(model_dir, config, weights="keep")
+    takes, available = checkpoint.estimate(), available_memory()
+    weights, notice = choose_weights("auto", takes, available=available)
+    held = {"dequantize": "held as float32", "keep": "kept as stored"}[weights]
+    why = notice or f"of {size(available)} available; --weights keep takes less, and more time"
+    value = f"{size(takes.stored)} as stored, {size(takes.dequantized)} as float32: {held}"
+    kernels, slower = choose_ordered("auto")
+    compiled = "reference" if slower else "native"
+    skipped = (line.split(" is skipped: ") for line in (*config.notices, *checkpoint.skipped))
+    return [
+        Finding("v41 kernels", f"{compiled}, {kernels.name}", slower or "", good=slower is None),
+        Finding("weights", value, why, good=notice is None),
+        *(Finding("skipped", what, why) for what, why in skipped),
+    ]
 
 
 def _folders(kv: Path, no_kv: bool) -> list[Finding]:

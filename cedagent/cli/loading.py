@@ -26,6 +26,7 @@ from cedagent.paths import kv_dir
 if TYPE_CHECKING:
     from cedagent.agent.tools import Tool
     from cedagent.engine import Engine
+    from cedagent.model.weights_choice import WeightsChoice
 
 
 def ensure_model(model: str, *, pull: bool = False, ask: bool = False) -> Path:
@@ -47,13 +48,25 @@ def ensure_model(model: str, *, pull: bool = False, ask: bool = False) -> Path:
     return resolve_model(model)
 
 
-def open_engine(model: str, *, kv: Path | None = None, no_kv: bool = False) -> Engine:
+def open_engine(
+    model: str,
+    *,
+    kv: Path | None = None,
+    no_kv: bool = False,
+    weights: WeightsChoice = "auto",
+) -> Engine:
     """Load a model with the prefix store that the options name; raises CedError."""
     if kv is not None and no_kv:
         raise UsageError("--kv and --no-kv contradict each other; give one of them")
     from cedagent.engine import Engine
 
-    return Engine.load(model, kv=None if no_kv else kv or kv_dir())
+    return Engine.load(model, kv=None if no_kv else kv or kv_dir(), weights=weights)
+
+
+def warn_of(engine: Engine) -> None:
+    """Show what an engine has to say to the user, for commands that do so once."""
+    for notice in engine.notices:
+        warn(notice)
 
 
 def load_tools(sources: Sequence[str], *, builtin: bool) -> list[Tool]:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cedagent.cli.options import json_option, model_option, read_text
+from cedagent.cli.options import json_option, model_option, read_text, weights_option
 from cedagent.cli.report import print_json, print_table, size
 from cedagent.errors import UsageError
 from cedagent.model.locate import DEFAULT_MODEL
 
 if TYPE_CHECKING:
+    from cedagent.model.weights_choice import WeightsChoice
     from cedagent.upcycle.source import Progress
 
 
@@ -106,18 +107,21 @@ def cost(config: Path, tokens: int, as_json: bool) -> int:
 @click.option("--context", type=click.IntRange(2), default=1024, show_default=True, metavar="N",
               help="Tokens that are scored together.")  # fmt: skip
 @model_option
+@weights_option
 @json_option
-def score(file: Path, context: int, model: str, as_json: bool) -> int:
+def score(file: Path, context: int, model: str, weights: WeightsChoice, as_json: bool) -> int:
     """Print how well a model predicts a text.
 
     In bits per token and perplexity, in `full` mode.
     """
-    from cedagent.cli.loading import ensure_model, open_engine
+    from cedagent.cli.loading import ensure_model, open_engine, warn_of
     from cedagent.cli.scoring import score_text
 
     text = read_text(file, what="model score")
     ensure_model(model)
-    found = score_text(open_engine(model, no_kv=True), text, context=context)
+    engine = open_engine(model, no_kv=True, weights=weights)
+    warn_of(engine)
+    found = score_text(engine, text, context=context)
     if found.tokens == 0:
         raise UsageError(f"model score: expected at least two tokens of text in {file}")
     if as_json:

@@ -13,11 +13,12 @@ from cedagent.errors import CedError, WeightsError
 
 if TYPE_CHECKING:
     from cedagent.model.llama.config import LlamaConfig
+    from cedagent.model.v41_config import V41Config
 
 
 def read_problems(model_dir: Path) -> list[str]:
     """Return one line per thing that keeps a chat from running on the model; none if it can."""
-    from cedagent.chat.template import chat_format
+    from cedagent.chat.template import load_chat_format
     from cedagent.chat.tokenizer import Tokenizer
     from cedagent.model.config import load_config
     from cedagent.model.llama.config import LlamaConfig
@@ -34,17 +35,24 @@ def read_problems(model_dir: Path) -> list[str]:
             if isinstance(config, LlamaConfig):
                 _check_llama_weights(model_dir, config)
             else:
-                from cedagent.model.release import ReleaseCheckpoint
-
-                ReleaseCheckpoint(model_dir, config, weights="keep")
+                _check_release(model_dir, config)
         except CedError as error:
             problems.append(str(error))
     try:
         tokenizer = Tokenizer.load(model_dir)
-        chat_format(config.chat_format, tokenizer=tokenizer)
+        load_chat_format(model_dir, config.chat_format, tokenizer=tokenizer)
     except CedError as error:
         problems.append(str(error))
     return problems
+
+
+def _check_release(model_dir: Path, config: V41Config) -> None:
+    from cedagent.model.engram_map import load_token_map
+    from cedagent.model.release import ReleaseCheckpoint
+
+    ReleaseCheckpoint(model_dir, config, weights="keep")
+    if config.engram_layer_ids:
+        load_token_map(model_dir, config)
 
 
 def _check_llama_weights(model_dir: Path, config: LlamaConfig) -> None:

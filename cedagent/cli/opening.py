@@ -47,9 +47,23 @@ def plan_opening(options: Mapping[str, Any], tools: Sequence[Tool]) -> Opening:
             f"--seed {options['seed']}: session {name} keeps the seed it began with "
             f"({entries[0].get('seed')}); leave --seed out, or --fork the session with another"
         )
+    kept = entries or ([] if origin is None else entries_of(origin))
+    if kept:
+        _check_reasoning(options, name if entries else origin, kept[0])
     names = listed_tools(name if entries else origin)
     check_tool_choice(options["tool_choice"], _names(tools) if names is None else names)
     return Opening(name, resume, origin, turns)
+
+
+def _check_reasoning(options: Mapping[str, Any], name: str | None, head: Mapping[str, Any]) -> None:
+    """Raise UsageError when a session does not reason as the options ask."""
+    thinking, effort = bool(head.get("thinking")), head.get("effort")
+    began = f"with --effort {effort}" if thinking else "without --thinking"
+    if options["thinking"] not in (None, thinking) or options["effort"] not in (None, effort):
+        raise UsageError(
+            f"session {name} began {began} and goes on so; leave --thinking and --effort out, or "
+            "begin another session"
+        )
 
 
 def check_tool_choice(choice: str, names: Collection[str]) -> None:

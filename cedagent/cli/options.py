@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 
 from cedagent.errors import UsageError
 from cedagent.model.locate import DEFAULT_MODEL
+from cedagent.model.weights_choice import WeightsChoice
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -42,6 +43,18 @@ def model_option(command: Command) -> Command:
         envvar="CEDAGENT_MODEL",
         metavar="MODEL",
         help="Name of a model in the cache folder, or a model directory.",
+    )(command)
+
+
+def weights_option(command: Command) -> Command:
+    """Add `--weights`."""
+    return click.option(
+        "--weights",
+        type=click.Choice(get_args(WeightsChoice)),
+        default="auto",
+        show_default=True,
+        help="How a deepseek_v41 model holds its weights: dequantize takes the memory of float32, "
+        "keep that of the files and more time; the answers are the same.",
     )(command)
 
 
@@ -103,6 +116,40 @@ def sampling_options(command: Command) -> Command:
         metavar="T",
         help="0 always takes the likeliest token.",
     )(command)
+
+
+def thinking_options(command: Command) -> Command:
+    """Add `--thinking` and `--effort`."""
+    command = click.option(
+        "--effort",
+        callback=_effort,
+        metavar="N|low|high|max",
+        help="How thoroughly to reason, 1 to 100 (with --thinking).",
+    )(command)
+    return click.option(
+        "--thinking/--no-thinking",
+        default=None,
+        help="Reason before each answer, where the model's chat format can (off by default).",
+    )(command)
+
+
+def _effort(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    from cedagent.chat.dsml_render import effort_of
+
+    try:
+        return effort_of(int(value) if value.isdecimal() else value)
+    except UsageError as error:
+        raise click.BadParameter(
+            str(error).removeprefix("effort: "), ctx=ctx, param=param
+        ) from None
+
+
+def check_reasoning(*, thinking: bool | None, effort: int | None) -> None:
+    """Raise UsageError for an effort without thinking."""
+    if effort is not None and not thinking:
+        raise UsageError(f"--effort {effort}: expected --thinking with it")
 
 
 def json_option(command: Command) -> Command:

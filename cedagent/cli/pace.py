@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from cedagent.events import Done, Event, Prefill, Text, ToolArgs, ToolStart, Usage
+from cedagent.events import Done, Event, Prefill, Text, Thinking, ToolArgs, ToolStart, Usage
 
 
 class Pace:
@@ -18,7 +18,7 @@ class Pace:
     def note(self, event: Event) -> None:
         """Count the time since the last event if it went into writing."""
         now = time.monotonic()
-        is_written = isinstance(event, Text | ToolStart | ToolArgs)
+        is_written = isinstance(event, Thinking | Text | ToolStart | ToolArgs)
         if self._writing and (is_written or isinstance(event, Done)):
             self._seconds += now - self._last
         # An output begins when its prefill has ended and ends with its text or its last argument.

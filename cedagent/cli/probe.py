@@ -19,10 +19,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cedagent.errors import EngineError
+from cedagent.errors import CedError, EngineError
 
 if TYPE_CHECKING:
     from cedagent.engine import CedSequence, Engine
+    from cedagent.engine.protocol import PrefillUsage
+    from cedagent.model.weights_choice import WeightsChoice
 
 TILE = 128
 
@@ -56,47 +58,56 @@ def draw_ids(n_tokens: int, *, seed: int, engine: Engine) -> list[int]:
 
 
 def first_process(
-    *, model: str, kv: str, context: int, append: int, seed: int, check: bool
+    *,
+    model: str,
+    kv: str,
+    context: int,
+    append: int,
+    seed: int,
+    restored: Sequence[int],
+    weights: WeightsChoice,
 ) -> dict[str, Any]:
     """Cold prefill into a new store, then appends to the live session.
 
-    `check` adds the cold logits of what `second_process` will restore.
+    Adds the cold logits of what `second_process` will restore, for contexts of these lengths.
     """
-    engine = _load(model, kv)
+    engine = _load(model, kv, weights)
     ids = draw_ids(context, seed=seed, engine=engine)
     sequence = engine.sequence()
-    times = {"cold": _first_token(sequence, ids)}
+    times = {"cold": _first_token(sequence, ids)[0]}
     bytes_on_disk = _disk_bytes(Path(kv))
-    times["append"] = _first_token(sequence, draw_ids(append, seed=seed + 1, engine=engine))
+    times["append"] = _first_token(sequence, draw_ids(append, seed=seed + 1, engine=engine))[0]
     # The same append where the context does not end at a tile's end.
     odd = engine.sequence()
     odd.prefill(ids[: context - TILE + 37])
-    times["append_odd"] = _first_token(odd, draw_ids(append, seed=seed + 2, engine=engine))
-    answer: dict[str, Any] = {"times": times, "bytes_per_token": bytes_on_disk / context}
-    if check:
+    times["append_odd"] = _first_token(odd, draw_ids(append, seed=seed + 2, engine=engine))[0]
+    digests = []
+    for n_tokens in restored:
         cold = _without_store(engine).sequence()
-        cold.prefill([*ids, *draw_ids(append, seed=seed + 3, engine=engine)])
-        answer["digest"] = digest(cold)
+        cold.prefill([*ids[:n_tokens], *draw_ids(append, seed=seed + 3, engine=engine)])
+        digests.append(digest(cold))
     engine.close()
-    return answer
+    return {"times": times, "bytes_per_token": bytes_on_disk / context, "digests": digests}
 
 
-def second_process(*, model: str, kv: str, context: int, append: int, seed: int) -> dict[str, Any]:
-    """Resume the context of `first_process` from its store and append to it."""
-    engine = _load(model, kv)
+def second_process(
+    *, model: str, kv: str, context: int, append: int, seed: int, weights: WeightsChoice
+) -> dict[str, Any]:
+    """Resume the context of `first_process`, or its beginning, from its store and append to it."""
+    engine = _load(model, kv, weights)
     ids = draw_ids(context, seed=seed, engine=engine)
     new = draw_ids(append, seed=seed + 3, engine=engine)
     sequence = engine.sequence(ids)
-    seconds = _first_token(sequence, new)
-    answer = {"seconds": seconds, "digest": digest(sequence)}
+    seconds, used = _first_token(sequence, new)
+    answer = {"seconds": seconds, "rerun": used.rerun, "digest": digest(sequence)}
     engine.close()
     return answer
 
 
-def warm_start(*, model: str, kv: str, ids: list[int]) -> dict[str, Any]:
+def warm_start(*, model: str, kv: str, ids: list[int], weights: WeightsChoice) -> dict[str, Any]:
     """Time to the first token of ids whose beginning a store may hold, in a new session."""
-    engine = _load(model, kv)
-    answer = {"seconds": _first_token(engine.sequence(), ids)}
+    engine = _load(model, kv, weights)
+    answer = {"seconds": _first_token(engine.sequence(), ids)[0]}
     engine.close()
     return answer
 
@@ -104,15 +115,17 @@ def warm_start(*, model: str, kv: str, ids: list[int]) -> dict[str, Any]:
 def restored(*, model: str, kv: str, seed: int, known: list[int], append: int) -> dict[str, Any]:
     """Digests of the logits after resuming each length from the store and appending the same."""
     engine = _load(model, kv)
-    digests, reused = [], []
+    digests, reused, rerun = [], [], []
     new = draw_ids(append, seed=seed + 1, engine=engine)
     for n_tokens in known:
         sequence = engine.sequence(draw_ids(max(known), seed=seed, engine=engine)[:n_tokens])
-        reused.append(sequence.prefill(new).reused_disk)
+        used = sequence.prefill(new)
+        reused.append(used.reused_disk)
+        rerun.append(used.rerun)
         digests.append(digest(sequence))
         sequence.close()
     engine.close()
-    return {"digests": digests, "reused": reused}
+    return {"digests": digests, "reused": reused, "rerun": rerun, "notices": engine.notices}
 
 
 def digest(sequence: CedSequence) -> str:
@@ -120,10 +133,10 @@ def digest(sequence: CedSequence) -> str:
     return hashlib.sha256(sequence.logits.contiguous().numpy().tobytes()).hexdigest()
 
 
-def _load(model: str, kv: str) -> Engine:
+def _load(model: str, kv: str, weights: WeightsChoice = "auto") -> Engine:
     from cedagent.engine import Engine
 
-    engine = Engine.load(model, kv=kv)
+    engine = Engine.load(model, kv=kv, weights=weights)
     # One tile, so that no first use of a library is in the first figure.
     _first_token(_without_store(engine).sequence(), [0] * TILE)
     return engine
@@ -135,13 +148,13 @@ def _without_store(engine: Engine) -> Engine:
     return Engine(engine.family, engine.model_dir)
 
 
-def _first_token(sequence: CedSequence, new_ids: Sequence[int]) -> float:
+def _first_token(sequence: CedSequence, new_ids: Sequence[int]) -> tuple[float, PrefillUsage]:
     from cedagent.engine.protocol import Sampling
 
     started = time.perf_counter()
-    sequence.prefill(new_ids)
+    used = sequence.prefill(new_ids)
     sequence.sample(Sampling())
-    return time.perf_counter() - started
+    return time.perf_counter() - started, used
 
 
 def _disk_bytes(folder: Path) -> int:
@@ -156,4 +169,7 @@ _TASKS: dict[str, Callable[..., dict[str, Any]]] = {
 
 if __name__ == "__main__":
     arguments = json.loads(sys.argv[1])
-    print(json.dumps(_TASKS[arguments.pop("task")](**arguments)))
+    try:
+        print(json.dumps(_TASKS[arguments.pop("task")](**arguments)))
+    except CedError as error:
+        sys.exit(str(error))

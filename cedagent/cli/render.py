@@ -20,6 +20,7 @@ from cedagent.events import (
     Notice,
     Prefill,
     Text,
+    Thinking,
     ToolArgs,
     ToolEnd,
     ToolStart,
@@ -71,7 +72,10 @@ class Lines:
 
 
 class Plain:
-    """Text as it comes; a call is its name and arguments, then its result on lines of their own."""
+    """Text as it comes; a call is its name and arguments, then its result on lines of their own.
+
+    Reasoning is not shown: what comes out of a pipe is the answer.
+    """
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
@@ -122,9 +126,10 @@ class Plain:
 
 
 class Terminal(Plain):
-    """Plain with colour, and a bar while a prefill runs."""
+    """Plain with colour, reasoning, dimmed, and a bar while a prefill runs."""
 
     _STYLES: Mapping[str, Mapping[str, object]] = {
+        "thinking": {"dim": True},
         "call": {"fg": "cyan", "bold": True},
         "arguments": {"fg": "cyan"},
         "result": {"fg": "green"},
@@ -135,6 +140,7 @@ class Terminal(Plain):
         super().__init__(out)
         self._colour = not os.environ.get("NO_COLOR")
         self._bar: tuple[Progress, TaskID] | None = None
+        self._is_thinking = False
 
     def event(self, event: Event) -> None:
         """Show one event; anything after a prefill takes its bar away."""
@@ -142,6 +148,14 @@ class Terminal(Plain):
             self._prefill(event)
             return
         self.clear()
+        if isinstance(event, Thinking):
+            self._is_thinking = True
+            self._write(event.delta, "thinking")
+            return
+        if self._is_thinking:
+            # Also without colour the answer stands apart.
+            self._start_line()
+            self._is_thinking = False
         super().event(event)
 
     def clear(self) -> None:

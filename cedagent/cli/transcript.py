@@ -63,8 +63,16 @@ def _output(entry: dict[str, Any], tokenizer: Tokenizer | None) -> Iterator[str]
     if tokenizer is None:
         yield f"({n_tokens} tokens; name the session's model with -m to read them)"
     else:
-        text = printable(tokenizer.decode(entry["ids"][:n_tokens]))
+        text = printable(_spelled(tokenizer, entry["ids"][:n_tokens]))
         if text.strip():
             yield text.strip()
     if entry["ending"] != "end":
         yield f"({entry['ending']})"
+
+
+def _spelled(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """Return the text of an output, control tokens by their names but for the one that ends it."""
+    if ids and ids[-1] in tokenizer.control_ids:
+        ids = ids[:-1]
+    parts = (tokenizer.token_bytes(i) or tokenizer.token_name(i).encode() for i in ids)
+    return b"".join(parts).decode(errors="replace")

@@ -7,19 +7,28 @@ before it. Warming again is a hit and costs nothing; exit code 0 means that ever
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cedagent.cli.options import json_option, model_option, read_text
+from cedagent.cli.options import (
+    check_reasoning,
+    json_option,
+    model_option,
+    read_text,
+    thinking_options,
+    weights_option,
+)
 from cedagent.cli.report import print_json, print_table
 from cedagent.errors import EngineError
 
 if TYPE_CHECKING:
     from cedagent.agent.tools import Tool
     from cedagent.engine import Engine
+    from cedagent.model.weights_choice import WeightsChoice
 
 BLOCK = 128
 """Tokens of one block of the store; a partial one is not kept."""
@@ -46,6 +55,8 @@ class Warmed:
 @click.option("--kv", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
               help="Folder of the prefix store (in the cache folder by default).")  # fmt: skip
 @model_option
+@weights_option
+@thinking_options
 @json_option
 def warm(
     files: tuple[Path, ...],
@@ -53,6 +64,9 @@ def warm(
     no_builtin_tools: bool,
     kv: Path | None,
     model: str,
+    weights: WeightsChoice,
+    thinking: bool | None,
+    effort: int | None,
     as_json: bool,
 ) -> int:
     """Encode system prompts ahead of time; without a FILE, the one that chat uses by default.
@@ -63,14 +77,16 @@ def warm(
     from cedagent.cli.loading import ensure_model, load_tools, open_engine
     from cedagent.cli.render import warn
 
+    check_reasoning(thinking=thinking, effort=effort)
     texts: list[tuple[str, str | None]] = [("(default)", None)]
     if files:
         texts = [(str(path), read_text(path, what="warm")) for path in files]
     tools = load_tools(tool_sources, builtin=not no_builtin_tools)
     ensure_model(model)
-    engine = open_engine(model, kv=kv)
+    engine = open_engine(model, kv=kv, weights=weights)
     try:
-        prompts = [_prompt(engine, tools, name, text) for name, text in texts]
+        reasoning = {"thinking": thinking, "effort": effort}
+        prompts = [_prompt(engine, tools, name, text, reasoning) for name, text in texts]
         _check_writable(engine, prompts)
         done = [_warm(engine, name, ids) for name, ids in prompts]
         notices = list(engine.notices)
@@ -94,11 +110,11 @@ def warm(
 
 
 def _prompt(
-    engine: Engine, tools: list[Tool], name: str, text: str | None
+    engine: Engine, tools: list[Tool], name: str, text: str | None, reasoning: Mapping[str, Any]
 ) -> tuple[str, list[int]]:
     from cedagent.agent.agent import Agent
 
-    agent = Agent(engine, system=text, tools=tools)
+    agent = Agent(engine, system=text, tools=tools, **reasoning)
     return name, agent.format.begin(agent.system, agent.specs)
 
 

@@ -16,19 +16,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ced_kvstore import Store, StoreError
+from ced_kvstore import Store
 from cedagent.engine.catch_up import catch_up
 from cedagent.engine.families import load_family
 from cedagent.engine.family import Family, Mode, State
-from cedagent.engine.fingerprint import fingerprint, model_digest
+from cedagent.engine.fingerprint import model_digest
 from cedagent.engine.kernel_choice import KernelChoice
+from cedagent.engine.prefix_store import open_store
 from cedagent.engine.protocol import PrefillUsage, Progress
 from cedagent.engine.publish import publish
 from cedagent.engine.reuse import Known
 from cedagent.engine.sequence import CedSequence
+from cedagent.engine.settings import Precision, Settings
 from cedagent.errors import ContextLimitError, UsageError
-from cedagent.model.config import TILE, WeightsDtype
+from cedagent.model.config import TILE
 from cedagent.model.locate import resolve_model
+from cedagent.model.weights_choice import WeightsChoice
 
 
 class Engine:
@@ -58,47 +61,33 @@ class Engine:
         model: str | Path,
         *,
         kv: str | Path | None = None,
-        precision: WeightsDtype = "int8",
+        precision: Precision = "auto",
         mode: Mode = "bounded",
         replay_windows: int | None = None,
         max_kv_bytes: int | None = None,
         kernels: KernelChoice = "auto",
+        weights: WeightsChoice = "auto",
     ) -> Engine:
         """Load a model by name or directory, with the prefix store in folder `kv` if given.
 
-        `precision` "float32" is the reference path. `mode` and `replay_windows` say how many rows
-        a replay runs (see docs/structure.md). `kernels` "auto" takes compiled ones where a compiler
-        and the CPU allow. Raises UsageError and its kinds, EngineError when "native" cannot be had.
+        `mode` and `replay_windows` say how many rows a replay runs (see docs/structure.md). For
+        ced_llama: `precision` "float32" is the reference path, `kernels` "auto" takes compiled ones
+        where a compiler and the CPU allow. For deepseek_v41: `weights` "dequantize" holds them as
+        float32, "keep" as stored, "auto" the former where it fits in memory. Raises UsageError and
+        its kinds, EngineError when "native" cannot be had.
         """
-        if mode not in ("bounded", "exact", "full"):
-            raise UsageError(f"mode must be bounded, exact or full, got {mode!r}")
-        if precision not in ("int8", "float32"):
-            raise UsageError(f"precision must be int8 or float32, got {precision!r}")
-        if replay_windows is not None and replay_windows < 1:
-            raise UsageError(f"replay_windows must be at least 1, got {replay_windows}")
-        if kv is not None and not str(kv):
-            raise UsageError("kv must name a folder, got an empty text; None goes without a store")
-        if max_kv_bytes is not None and max_kv_bytes < 0:
-            raise UsageError(f"max_kv_bytes must not be negative, got {max_kv_bytes}")
-        model_dir = resolve_model(model)
-        family = load_family(
-            model_dir,
+        settings = Settings(
+            kv=kv,
+            max_kv_bytes=max_kv_bytes,
             precision=precision,
             mode=mode,
             replay_windows=replay_windows,
             kernels=kernels,
+            weights=weights,
         )
-        store, refusal = None, None
-        if kv is not None:
-            try:
-                store = Store.open(
-                    Path(kv).expanduser(),
-                    fingerprint=fingerprint(family, model_dir),
-                    streams=family.streams(),
-                    max_bytes=max_kv_bytes,
-                )
-            except StoreError as error:
-                refusal = f"the prefix store is not used: {error}"
+        model_dir = resolve_model(model)
+        family = load_family(model_dir, settings)
+        store, refusal = open_store(family, model_dir, settings)
         engine = cls(family, model_dir, store=store)
         for notice in (refusal, *family.notices):
             engine.take_notice(notice)

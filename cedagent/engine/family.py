@@ -35,9 +35,10 @@ class State(Protocol):
 
 # Each family takes back the states that it made, and no others.
 S = TypeVar("S", bound=State)
+S_contra = TypeVar("S_contra", bound=State, contravariant=True)
 
 
-class EncoderWindows(Protocol[S]):
+class EncoderWindows(Protocol[S_contra]):
     """Encoder windows of a family that has them; positions are multiples of 128.
 
     To go on at F, a state needs each windowed layer's last rows, and what the next replay needs
@@ -52,42 +53,44 @@ class EncoderWindows(Protocol[S]):
         """Return where windows may begin empty so that a re-run to F leaves all that is needed."""
         ...
 
-    def ready_at(self, state: S, settled: int, *, limit: int) -> int | None:
+    def ready_at(self, state: S_contra, settled: int, *, limit: int) -> int | None:
         """Return the newest boundary up to `limit` from which a state's rows lead to F, or None."""
         ...
 
-    def resume(self, state: S, *, start: int) -> None:
+    def resume(self, state: S_contra, *, start: int) -> None:
         """Go back to `start`, where the state's own windows stand."""
         ...
 
-    def copy(self, state: S, source: S, *, start: int, settled: int) -> None:
+    def copy(self, state: S_contra, source: S_contra, *, start: int, settled: int) -> None:
         """Take windows at `start`, and what else is held before it, from another state."""
         ...
 
-    def restore(self, state: S, *, start: int, data: bytes) -> bool:
+    def restore(self, state: S_contra, *, start: int, data: bytes) -> bool:
         """Begin windows at `start` with the rows of a snapshot; False if it is of another shape."""
         ...
 
-    def begin_empty(self, state: S, *, start: int) -> None:
+    def begin_empty(self, state: S_contra, *, start: int) -> None:
         """Begin windows at `start` with rows that stand for none."""
         ...
 
-    def rerun_tile(self, state: S, ids: Sequence[int], *, tile: int, empty_from: int) -> int | None:
+    def rerun_tile(
+        self, state: S_contra, ids: Sequence[int], *, tile: int, empty_from: int
+    ) -> int | None:
         """Run a settled tile again; returns the first position whose stored row is not the same.
 
         `empty_from` is where windows began empty, 0 when they did not.
         """
         ...
 
-    def finish(self, state: S, *, empty_from: int) -> None:
+    def finish(self, state: S_contra, *, empty_from: int) -> None:
         """Forget rows of a re-run that are not exact, and those that nothing will read."""
         ...
 
-    def trim(self, state: S) -> None:
+    def trim(self, state: S_contra) -> None:
         """Forget rows that lie further back than a replay or a snapshot reaches."""
         ...
 
-    def snapshot(self, state: S) -> tuple[int, bytes] | None:
+    def snapshot(self, state: S_contra) -> tuple[int, bytes] | None:
         """Return (position, its windows as bytes), None where there is nothing to keep."""
         ...
 

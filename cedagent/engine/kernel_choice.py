@@ -10,6 +10,8 @@ from typing import Literal, get_args
 from ced_kernels.kernel_set import KernelSet
 from ced_kernels.native.build import NativeUnavailable
 from ced_kernels.native.library import load_native
+from ced_kernels.ordered.kernel_set import OrderedKernels, OrderedReference
+from ced_kernels.ordered.native import load_ordered
 from cedagent.errors import EngineError, UsageError
 from cedagent.model.config import WeightsDtype
 from cedagent.paths import cache_home
@@ -37,3 +39,22 @@ def choose_kernels(
         if choice == "native":
             raise EngineError(f"native kernels cannot run here: {error}") from None
         return None, f"native kernels cannot run here, several times slower ones do: {error}"
+
+
+def choose_ordered(choice: KernelChoice) -> tuple[OrderedKernels, str | None]:
+    """Return (the kernels of deepseek_v41, notice for the user or None); all have the same bits.
+
+    Raises EngineError when "native" cannot be had, UsageError for an unknown choice.
+    """
+    if choice not in get_args(KernelChoice):
+        raise UsageError(f"kernels must be auto, reference or native, got {choice!r}")
+    if choice == "reference":
+        return OrderedReference(), None
+    try:
+        return load_ordered(cache_home() / "native"), None
+    except NativeUnavailable as error:
+        if choice == "native":
+            raise EngineError(f"native kernels cannot run here: {error}") from None
+        return OrderedReference(), (
+            f"native kernels cannot run here, many times slower ones do: {error}"
+        )

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ced_kernels.norm import rms_norm
+from ced_kernels.ordered.kernel_set import OrderedKernels
+from ced_kernels.ordered.norm import ordered_rms_norm
 from cedagent.model.attention import Attention
 from cedagent.model.engram import Engram
 from cedagent.model.forward import Forward
@@ -32,25 +33,36 @@ class Block:
     """A layer with all its weights but its compressor, which makes rows and not outputs."""
 
     def __init__(
-        self, checkpoint: ReleaseCheckpoint, config: V41Config, *, layer: int, ropes: Ropes
+        self,
+        checkpoint: ReleaseCheckpoint,
+        config: V41Config,
+        *,
+        layer: int,
+        ropes: Ropes,
+        kernels: OrderedKernels,
     ) -> None:
         """Read the layer."""
+        self._kernels = kernels
         self.layer = layer
         self._config = config
         self._ropes = ropes
         prefix = f"layers.{layer}."
         self._attention_norm = checkpoint.vector(prefix + "attn_norm.weight")
         self._ffn_norm = checkpoint.vector(prefix + "ffn_norm.weight")
-        self._attention_mix = HyperConnection(checkpoint, config, layer=layer, site="attn")
-        self._ffn_mix = HyperConnection(checkpoint, config, layer=layer, site="ffn")
-        self._attention = Attention(checkpoint, config, layer=layer)
-        self._experts = MixtureOfExperts(checkpoint, config, layer=layer)
+        self._attention_mix = HyperConnection(
+            checkpoint, config, layer=layer, site="attn", kernels=kernels
+        )
+        self._ffn_mix = HyperConnection(
+            checkpoint, config, layer=layer, site="ffn", kernels=kernels
+        )
+        self._attention = Attention(checkpoint, config, layer=layer, kernels=kernels)
+        self._experts = MixtureOfExperts(checkpoint, config, layer=layer, kernels=kernels)
         self._engram, self._engram_index = None, 0
         if layer in config.engram_layer_ids:
-            self._engram = Engram(checkpoint, config, layer=layer)
+            self._engram = Engram(checkpoint, config, layer=layer, kernels=kernels)
             self._engram_index = config.engram_layer_ids.index(layer)
         picks = config.mode(layer) in ("full", "reindex")
-        self._indexer = Indexer(checkpoint, config, layer=layer) if picks else None
+        self._indexer = Indexer(checkpoint, config, layer=layer, kernels=kernels) if picks else None
 
     def remember(self, streams: Tensor, hashes: Tensor | None) -> Tensor:
         """Return streams [T, S, D] with the layer's Engram added; hashes [T, layers, columns]."""
@@ -61,8 +73,7 @@ class Block:
 
     def enter(self, streams: Tensor, pre: Tensor) -> Tensor:
         """Return the normalised input [T, D] of the attention; a source makes its rows from it."""
-        x = collapse(streams, pre)
-        return rms_norm(x, self._attention_norm, eps=self._config.rms_norm_eps)
+        return self._norm(collapse(streams, pre), self._attention_norm)
 
     def run(
         self,
@@ -96,5 +107,8 @@ class Block:
         streams = expand(self._attention(q_low, window, stored, angles, rows), streams, mixes)
         inner = collapse(streams, mixes.pre)
         mixes = self._ffn_mix.mixes(streams)
-        inner = rms_norm(inner, self._ffn_norm, eps=config.rms_norm_eps)
-        return expand(self._experts(inner, rows.routed), streams, mixes), mixes.pre
+        output = self._experts(self._norm(inner, self._ffn_norm), rows.routed)
+        return expand(output, streams, mixes), mixes.pre
+
+    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        return ordered_rms_norm(self._kernels, x, weight, eps=self._config.rms_norm_eps)

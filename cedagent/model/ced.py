@@ -1,4 +1,4 @@
-"""V41Model: a DeepSeek-V4.1 checkpoint as a causal encoder-decoder, both halves and what joins them.
+"""V41Model: a DeepSeek-V4.1 checkpoint (report, overview): both halves and what joins them.
 
 Knows weights and arithmetic, in float32 on the stored weights' values; every state is handed in.
 The draft layers and the vision tower of the release are not read.
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from ced_kernels.norm import rms_norm
+from ced_kernels.ordered.kernel_set import OrderedKernels, OrderedReference
+from ced_kernels.ordered.norm import ordered_rms_norm
 from cedagent.model.block import Block
 from cedagent.model.decoder import Decoder
 from cedagent.model.encoder import Encoder, Outputs
@@ -32,16 +32,29 @@ from cedagent.model.v41_config import V41Config
 class V41Model:
     """One loaded model of family deepseek_v41."""
 
-    def __init__(self, model_dir: Path, config: V41Config, checkpoint: ReleaseCheckpoint) -> None:
-        """Read the weights; raises ConfigError or WeightsError."""
+    def __init__(
+        self,
+        model_dir: Path,
+        config: V41Config,
+        checkpoint: ReleaseCheckpoint,
+        *,
+        kernels: OrderedKernels | None = None,
+    ) -> None:
+        """Read the weights; `kernels` None takes the reference ones.
+
+        Raises ConfigError or WeightsError.
+        """
+        self.kernels = kernels = OrderedReference() if kernels is None else kernels
         self.config = config
         self.checkpoint = checkpoint
         ropes = Ropes(config)
         decoder = [
-            Block(checkpoint, config, layer=layer, ropes=ropes)
+            Block(checkpoint, config, layer=layer, ropes=ropes, kernels=kernels)
             for layer in range(config.n_encoder_layers, config.num_hidden_layers)
         ]
-        self.encoder = Encoder(checkpoint, config, ropes=ropes, decoder_source=decoder[0])
+        self.encoder = Encoder(
+            checkpoint, config, ropes=ropes, kernels=kernels, decoder_source=decoder[0]
+        )
         self.decoder = Decoder(config, decoder)
         self._embedding = checkpoint.matrix("embed.weight")
         self._head = checkpoint.matrix("head.weight")
@@ -65,5 +78,5 @@ class V41Model:
     def logits(self, outputs: Outputs) -> Tensor:
         """Return logits [T, V] float32 of the last layer's outputs."""
         hidden = collapse(outputs.streams, outputs.pre)
-        normed = rms_norm(hidden, self._norm, eps=self.config.rms_norm_eps)
-        return functional.linear(normed, self._head.value())
+        normed = ordered_rms_norm(self.kernels, hidden, self._norm, eps=self.config.rms_norm_eps)
+        return self.kernels.product(normed, self._head.transposed())

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from ced_kernels.norm import rms_norm
+from ced_kernels.ordered.kernel_set import OrderedKernels
+from ced_kernels.ordered.norm import ordered_rms_norm
+from ced_kernels.ordered.rounded import ordered_sum, rounded_softmax
 from cedagent.model.release import ReleaseCheckpoint
 from cedagent.model.v41_config import V41Config
 
@@ -46,8 +47,16 @@ class Ungrouped(NamedTuple):
 class Compressor:
     """Tensors layers.N.attn.compressor.{wkv, wgate, norm} of a KV source layer."""
 
-    def __init__(self, checkpoint: ReleaseCheckpoint, config: V41Config, *, layer: int) -> None:
+    def __init__(
+        self,
+        checkpoint: ReleaseCheckpoint,
+        config: V41Config,
+        *,
+        layer: int,
+        kernels: OrderedKernels,
+    ) -> None:
         """Read the layer's compressor."""
+        self._kernels = kernels
         prefix = f"layers.{layer}.attn.compressor."
         self.ratio = config.ratio(layer)
         self._wkv = checkpoint.matrix(prefix + "wkv.weight")
@@ -57,8 +66,8 @@ class Compressor:
 
     def project(self, x: Tensor) -> Ungrouped:
         """Return the projections of rows [T, D]."""
-        kv = functional.linear(x, self._wkv.value())
-        gate = None if self._wgate is None else functional.linear(x, self._wgate.value())
+        kv = self._kernels.product(x, self._wkv.transposed())
+        gate = None if self._wgate is None else self._kernels.product(x, self._wgate.transposed())
         return Ungrouped(kv, gate)
 
     def latents(self, tokens: Ungrouped) -> Tensor:
@@ -66,6 +75,6 @@ class Compressor:
         kv = tokens.kv
         if tokens.gate is not None:
             shape = (-1, self.ratio, kv.shape[1])
-            weights = torch.softmax(tokens.gate.view(shape), dim=1)
-            kv = (kv.view(shape) * weights).sum(1)
-        return rms_norm(kv, self._norm, eps=self._eps)
+            weights = rounded_softmax(tokens.gate.view(shape), dim=1)
+            kv = ordered_sum(kv.view(shape) * weights, dim=1)
+        return ordered_rms_norm(self._kernels, kv, self._norm, eps=self._eps)

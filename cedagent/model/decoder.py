@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from cedagent.model.block import Block
 from cedagent.model.config import TILE
 from cedagent.model.encoder import Outputs
-from cedagent.model.forward import Forward, tile_forward
+from cedagent.model.forward import Forward, Shared, tile_forward
 from cedagent.model.source import SourceRows
 from cedagent.model.stored_rows import StoredRows
 from cedagent.model.v41_config import V41Config
@@ -59,7 +59,7 @@ class Decoder:
         """
         streams, pre = inputs.streams.clone(), inputs.pre.clone()
         n_tiles = len(streams) // TILE
-        shared = {}
+        shared: dict[int, Shared] = {}
         for block, own, start in zip(self._blocks, windows, starts, strict=True):
             for tile in range(max(start // TILE, first_tile), first_tile + n_tiles):
                 rows = tile_forward(tile, window=self._window, n_tokens=n_tokens, first_row=start)

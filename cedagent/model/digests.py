@@ -13,6 +13,7 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from cedagent.model.shards import Shards
 from cedagent.paths import cache_home
@@ -36,7 +37,7 @@ class Digests:
             path = self._shards.headers[name].path
             known = self._load(path)
             if name not in known:
-                content = memoryview(self._shards.stored_bytes(name).numpy())
+                content: Any = self._shards.stored_bytes(name).numpy()
                 known[name] = hashlib.sha256(content).hexdigest()
                 grown.add(path)
             found.append(known[name])

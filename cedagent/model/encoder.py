@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from ced_kernels.ordered.kernel_set import OrderedKernels
 from cedagent.model.block import Block
 from cedagent.model.forward import Forward
 from cedagent.model.hyper import first_pre
@@ -53,17 +54,18 @@ class Encoder:
         config: V41Config,
         *,
         ropes: Ropes,
+        kernels: OrderedKernels,
         decoder_source: Block,
     ) -> None:
         """Read the encoder's layers; `decoder_source` is layer E, of which only `enter` is used."""
         self._n_streams = config.hc_mult
         self._blocks = [
-            Block(checkpoint, config, layer=layer, ropes=ropes)
+            Block(checkpoint, config, layer=layer, ropes=ropes, kernels=kernels)
             for layer in range(config.n_encoder_layers)
         ]
         self._decoder_source = decoder_source
         self._sources = {
-            layer: Source(checkpoint, config, layer=layer, ropes=ropes)
+            layer: Source(checkpoint, config, layer=layer, ropes=ropes, kernels=kernels)
             for layer in config.kv_source_layer_ids
         }
 

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from ced_kernels.ordered.kernel_set import OrderedKernels
+from ced_kernels.ordered.norm import inverse_rms
+from ced_kernels.ordered.rounded import rounded_sigmoid
 from cedagent.errors import ConfigError
 from cedagent.model.engram_map import config_field, load_token_map
 
@@ -148,8 +150,16 @@ def hash_ids(
 class Engram:
     """One layer's memory: reads C table rows per position and adds a gated value to each stream."""
 
-    def __init__(self, checkpoint: ReleaseCheckpoint, config: V41Config, *, layer: int) -> None:
+    def __init__(
+        self,
+        checkpoint: ReleaseCheckpoint,
+        config: V41Config,
+        *,
+        layer: int,
+        kernels: OrderedKernels,
+    ) -> None:
         """Open the layer's tensors; table rows are read as they are looked up."""
+        self._kernels = kernels
         prefix = f"layers.{layer}.engram."
         self._table = checkpoint.matrix(prefix + "embed.weight")
         self._wkv = checkpoint.matrix(prefix + "wkv.weight")
@@ -167,16 +177,17 @@ class Engram:
         """
         n_rows, _, width = streams.shape
         read = self._table.rows(hash_ids.reshape(-1)).reshape(n_rows, -1)
-        mixed = functional.linear(read, self._wkv.value())
+        mixed = self._kernels.product(read, self._wkv.transposed())
         # One key per stream, then the value.
         keys, value = mixed[:, :-width].reshape(streams.shape), mixed[:, -width:]
-        dot = (streams * self._weight * keys).sum(-1)
+        weighted = (streams * self._weight).flatten(0, 1)
+        dot = self._kernels.row_dots(weighted, keys.flatten(0, 1)).view(streams.shape[:2])
         dot = dot * self._inverse_rms(streams) * self._inverse_rms(keys) * width**-0.5
-        gate = torch.copysign(dot.abs().clamp(min=_GATE_FLOOR).sqrt(), dot).sigmoid()
+        gate = rounded_sigmoid(torch.copysign(dot.abs().clamp(min=_GATE_FLOOR).sqrt(), dot))
         return streams + gate[..., None] * value[:, None, :]
 
     def _inverse_rms(self, x: Tensor) -> Tensor:
-        return torch.rsqrt(x.square().mean(-1) + self._eps)
+        return inverse_rms(self._kernels, x.flatten(0, 1), eps=self._eps).view(x.shape[:2])
 
 
 def _is_prime(n: int) -> bool:

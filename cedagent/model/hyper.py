@@ -15,6 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ced_kernels.ordered.kernel_set import OrderedKernels
+from ced_kernels.ordered.norm import ordered_rms_norm
+from ced_kernels.ordered.rounded import ordered_sum, rounded_sigmoid, rounded_softmax
 from cedagent.model.release import ReleaseCheckpoint
 from cedagent.model.v41_config import V41Config
 
@@ -34,11 +37,18 @@ class HyperConnection:
     """The mixing of one sublayer; tensors hc_attn_* or hc_ffn_*."""
 
     def __init__(
-        self, checkpoint: ReleaseCheckpoint, config: V41Config, *, layer: int, site: str
+        self,
+        checkpoint: ReleaseCheckpoint,
+        config: V41Config,
+        *,
+        layer: int,
+        site: str,
+        kernels: OrderedKernels,
     ) -> None:
         """Read fn [(2 + S) S, S D], base [(2 + S) S] and scale [3] of site "attn" or "ffn"."""
+        self._kernels = kernels
         prefix = f"layers.{layer}.hc_{site}_"
-        self._fn = checkpoint.vector(prefix + "fn")
+        self._fn = checkpoint.vector(prefix + "fn").t().contiguous()
         self._base = checkpoint.vector(prefix + "base")
         self._scale = checkpoint.vector(prefix + "scale")
         self._n = config.hc_mult
@@ -49,23 +59,23 @@ class HyperConnection:
     def mixes(self, streams: Tensor) -> Mixes:
         """Return the coefficients for streams [T, S, D]."""
         n = self._n
-        flat = streams.flatten(1)
-        flat = flat * torch.rsqrt(flat.square().mean(-1, keepdim=True) + self._norm_eps)
-        mixed = flat @ self._fn.t()
+        flat = ordered_rms_norm(self._kernels, streams.flatten(1), None, eps=self._norm_eps)
+        mixed = self._kernels.product(flat, self._fn)
         scale, base = self._scale, self._base
-        pre = torch.sigmoid(mixed[:, :n] * scale[0] + base[:n]) + self._eps
-        post = 2 * torch.sigmoid(mixed[:, n : 2 * n] * scale[1] + base[n : 2 * n])
+        pre = rounded_sigmoid(mixed[:, :n] * scale[0] + base[:n]) + self._eps
+        post = 2 * rounded_sigmoid(mixed[:, n : 2 * n] * scale[1] + base[n : 2 * n])
         logits = mixed[:, 2 * n :] * scale[2] + base[2 * n :]
         return Mixes(pre, post, self._balanced(logits.view(-1, n, n)))
 
     def _balanced(self, logits: Tensor) -> Tensor:
         """Return [T, S, S] with rows and columns summing to one: Sinkhorn, columns first."""
-        comb = torch.softmax(logits, dim=-1) + self._eps
-        comb = comb / (comb.sum(1, keepdim=True) + self._eps)
+        comb = self._normalised(rounded_softmax(logits, dim=2) + self._eps, dim=1)
         for _ in range(self._iterations - 1):
-            comb = comb / (comb.sum(2, keepdim=True) + self._eps)
-            comb = comb / (comb.sum(1, keepdim=True) + self._eps)
+            comb = self._normalised(self._normalised(comb, dim=2), dim=1)
         return comb
+
+    def _normalised(self, comb: Tensor, *, dim: int) -> Tensor:
+        return comb / (ordered_sum(comb, dim=dim).unsqueeze(dim) + self._eps)
 
 
 def first_pre(n_rows: int, n_streams: int) -> Tensor:
@@ -77,12 +87,11 @@ def first_pre(n_rows: int, n_streams: int) -> Tensor:
 
 def collapse(streams: Tensor, pre: Tensor) -> Tensor:
     """Return a sublayer's input [T, D] from streams [T, S, D] and `pre` [T, S]."""
-    return (streams * pre.unsqueeze(-1)).sum(1)
+    return ordered_sum(streams * pre.unsqueeze(-1), dim=1)
 
 
 def expand(output: Tensor, streams: Tensor, mixes: Mixes) -> Tensor:
     """Return the streams [T, S, D] after a sublayer with this output [T, D]."""
-    # One product after the other: a batched product's bits could depend on the number of rows.
     mixed = mixes.post.unsqueeze(-1) * output.unsqueeze(1)
     for stream in range(streams.shape[1]):
         mixed = mixed + mixes.comb[:, stream].unsqueeze(-1) * streams[:, stream].unsqueeze(1)

@@ -11,11 +11,11 @@ Letters: T rows, D hidden, R query rank, h index heads, k index head dimension, 
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn import functional
 
 from ced_kernels.block_codes import INDEX, BlockCodes
 from ced_kernels.index_picks import candidate_blocks, index_scores, keep_candidates, top_picks
-from ced_kernels.norm import rms_norm
+from ced_kernels.ordered.kernel_set import OrderedKernels
+from ced_kernels.ordered.norm import ordered_rms_norm
 from ced_kernels.rope import rotate_pairs
 from cedagent.model.forward import Forward
 from cedagent.model.release import ReleaseCheckpoint
@@ -26,8 +26,16 @@ from cedagent.model.v41_config import V41Config
 class Indexer:
     """Queries of one index source layer; tensors layers.N.attn.indexer.{wq_b, weights_proj}."""
 
-    def __init__(self, checkpoint: ReleaseCheckpoint, config: V41Config, *, layer: int) -> None:
+    def __init__(
+        self,
+        checkpoint: ReleaseCheckpoint,
+        config: V41Config,
+        *,
+        layer: int,
+        kernels: OrderedKernels,
+    ) -> None:
         """Read the layer's indexer."""
+        self._kernels = kernels
         prefix = f"layers.{layer}.attn.indexer."
         self._wq = checkpoint.matrix(prefix + "wq_b.weight")
         self._weights = checkpoint.matrix(prefix + "weights_proj.weight")
@@ -45,12 +53,12 @@ class Indexer:
 
         keys [N, k] are the stored index keys of the tokens below `rows.stop`.
         """
-        q = functional.linear(q_low, self._wq.value()).view(-1, self._n_heads, self._width)
+        q = self._kernels.product(q_low, self._wq.transposed()).view(-1, self._n_heads, self._width)
         q = INDEX.round(rotate_pairs(q, *angles))
         scale = self._width**-0.5 * self._n_heads**-0.5
-        weights = functional.linear(x, self._weights.value()) * scale
+        weights = self._kernels.product(x, self._weights.transposed()) * scale
         visible = rows.visible(self._ratio)
-        scores = index_scores(q, keys, weights, visible=visible)
+        scores = index_scores(self._kernels, q, keys, weights, visible=visible)
         shared = rows.shared
         if self._is_source:
             shared.candidates = candidate_blocks(
@@ -65,8 +73,16 @@ class Indexer:
 class IndexKeys:
     """Keys of one KV source layer; tensors layers.N.attn.indexer.{wk, k_norm}."""
 
-    def __init__(self, checkpoint: ReleaseCheckpoint, config: V41Config, *, layer: int) -> None:
+    def __init__(
+        self,
+        checkpoint: ReleaseCheckpoint,
+        config: V41Config,
+        *,
+        layer: int,
+        kernels: OrderedKernels,
+    ) -> None:
         """Read the layer's key projection."""
+        self._kernels = kernels
         prefix = f"layers.{layer}.attn.indexer."
         self._wk = checkpoint.matrix(prefix + "wk.weight")
         self._norm = checkpoint.vector(prefix + "k_norm.weight")
@@ -74,5 +90,10 @@ class IndexKeys:
 
     def keys(self, latents: Tensor, angles: Angles) -> BlockCodes:
         """Return the stored keys of latents [G, d], turned at their groups' first positions."""
-        keys = rms_norm(functional.linear(latents, self._wk.value()), self._norm, eps=self._eps)
+        keys = ordered_rms_norm(
+            self._kernels,
+            self._kernels.product(latents, self._wk.transposed()),
+            self._norm,
+            eps=self._eps,
+        )
         return INDEX.encode(rotate_pairs(keys, *angles))

@@ -47,18 +47,28 @@ class Matrix:
         self._rows_per_scale = rows_per_scale
         self._keep = keep
         self._value: Tensor | None = None
+        self._transposed: Tensor | None = None
 
     def value(self) -> Tensor:
         """Return the matrix, [N, K] float32, not to be written to; raises WeightsError."""
         if self._value is not None:
             return self._value
-        codes, scales = self._stored()
-        if scales is not None and self._rows_per_scale > 1:
-            scales = scales.repeat_interleave(self._rows_per_scale, 0)[: len(codes)]
-        value = self._decode(codes, scales)
+        value = self._dequantized()
         if not self._keep:
             self._value = value
         return value
+
+    def transposed(self) -> Tensor:
+        """Return it as [K, N] float32, contiguous, as ordered products read it.
+
+        Not to be written to. Raises WeightsError.
+        """
+        if self._transposed is not None:
+            return self._transposed
+        transposed = self._dequantized().t().contiguous()
+        if not self._keep:
+            self._transposed = transposed
+        return transposed
 
     def rows(self, index: Tensor) -> Tensor:
         """Return rows [T, K] float32 by their numbers [T] int64; reads no others.
@@ -73,6 +83,12 @@ class Matrix:
         # Not every type of codes can be gathered, bytes can.
         gathered = codes.view(torch.uint8)[index].view(codes.dtype)
         return self._decode(gathered, scales[index // self._rows_per_scale])
+
+    def _dequantized(self) -> Tensor:
+        codes, scales = self._stored()
+        if scales is not None and self._rows_per_scale > 1:
+            scales = scales.repeat_interleave(self._rows_per_scale, 0)[: len(codes)]
+        return self._decode(codes, scales)
 
     def _decode(self, codes: Tensor, scales: Tensor | None) -> Tensor:
         if scales is None:

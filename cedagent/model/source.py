@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ced_kernels.block_codes import INDEX, LATENT, BlockCodes
+from ced_kernels.ordered.kernel_set import OrderedKernels
 from ced_kernels.rope import rotate_pairs
 from cedagent.model.compress import Compressor, Ungrouped
 from cedagent.model.forward import Forward
@@ -51,13 +52,19 @@ class Source:
     """Makes a source layer's rows from the layer's normalised input."""
 
     def __init__(
-        self, checkpoint: ReleaseCheckpoint, config: V41Config, *, layer: int, ropes: Ropes
+        self,
+        checkpoint: ReleaseCheckpoint,
+        config: V41Config,
+        *,
+        layer: int,
+        ropes: Ropes,
+        kernels: OrderedKernels,
     ) -> None:
         """Read compressor and key projection of the layer."""
         self.layer = layer
         self._ropes = ropes
-        self._compressor = Compressor(checkpoint, config, layer=layer)
-        self._index_keys = IndexKeys(checkpoint, config, layer=layer)
+        self._compressor = Compressor(checkpoint, config, layer=layer, kernels=kernels)
+        self._index_keys = IndexKeys(checkpoint, config, layer=layer, kernels=kernels)
 
     def tile(self, x: torch.Tensor, rows: Forward, stored: SourceRows, *, n_tokens: int) -> None:
         """Write the rows of a whole tile x [128, D] of a sequence with `n_tokens` tokens."""

@@ -25,7 +25,7 @@ class StoredRows:
         self.width = width
         self.base = base
         self.stop = base
-        self._allocate(0)
+        self._codes, self._scales, self._values = self._zeros(0)
 
     @property
     def row_bytes(self) -> int:
@@ -70,7 +70,7 @@ class StoredRows:
             return
         rows = self.stored(start, self.stop)
         self.base = self.stop = start
-        self._allocate(0)
+        self._codes, self._scales, self._values = self._zeros(0)
         self.write(start, rows)
 
     def copy_rows(self, source: StoredRows, start: int, stop: int) -> None:
@@ -87,16 +87,19 @@ class StoredRows:
 
     def _reserve(self, stop: int) -> None:
         have = len(self._codes)
-        if stop - self.base > have:
-            self._allocate(max(stop - self.base, 2 * have, _FIRST_CAPACITY))
+        if stop - self.base <= have:
+            return
+        old = self._codes, self._scales, self._values
+        self._codes, self._scales, self._values = self._zeros(
+            max(stop - self.base, 2 * have, _FIRST_CAPACITY)
+        )
+        self._codes[:have], self._scales[:have], self._values[:have] = old
 
-    def _allocate(self, capacity: int) -> None:
-        old = (self._codes, self._scales, self._values) if capacity else None
+    def _zeros(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return codes, scales and values; zeros, since unseen rows must be finite, too."""
         width, form = self.width, self.form
-        self._codes = torch.zeros(capacity, form.code_bytes(width), dtype=torch.uint8)
-        self._scales = torch.zeros(capacity, form.scale_bytes(width), dtype=torch.uint8)
-        # Zeros: rows that nobody sees are still multiplied by zero, so they must be finite.
-        self._values = torch.zeros(capacity, width)
-        if old is not None:
-            n_rows = len(old[0])
-            self._codes[:n_rows], self._scales[:n_rows], self._values[:n_rows] = old
+        return (
+            torch.zeros(capacity, form.code_bytes(width), dtype=torch.uint8),
+            torch.zeros(capacity, form.scale_bytes(width), dtype=torch.uint8),
+            torch.zeros(capacity, width),
+        )

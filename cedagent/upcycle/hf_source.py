@@ -27,6 +27,7 @@ from cedagent.upcycle.source import (
 
 # "mistral" without a sliding window is the same arithmetic under another name.
 _MODEL_TYPES = ("llama", "mistral")
+_ALREADY = ("ced_llama", "deepseek_v41")
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -69,6 +70,11 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _llama_config(raw: dict[str, Any], *, where: str) -> LlamaConfig:
     model_type = raw.get("model_type")
+    if model_type in _ALREADY:
+        raise ConfigError(
+            f"{where}: a model of {model_type} has an encoder and a decoder already; give it to -m "
+            "as it is"
+        )
     if model_type not in _MODEL_TYPES:
         raise ConfigError(
             f"{where}: model_type {model_type!r} is not supported; expected one of "

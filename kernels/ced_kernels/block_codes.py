@@ -74,7 +74,6 @@ class BlockFormat:
         scales = self._scales(amax.clamp(min=self.least_amax))
         finite = amax.isfinite()
         scales = torch.where(finite, scales, _NOT_A_NUMBER[self.scale])
-        blocks = torch.where(finite.unsqueeze(-1), blocks, 0)
         element = _E4M3 if self.element == "e4m3" else _E2M1
         codes = _element_codes(blocks / self._scale_values(scales).unsqueeze(-1), element)
         codes = torch.where(finite.unsqueeze(-1), codes, 0).flatten(-2)

@@ -11,11 +11,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ced_kernels.ordered.kernel_set import OrderedKernels
+from ced_kernels.ordered.rounded import ordered_sum
+
 _SLICE = 4096
 """Stored rows scored at a time: bounds the [T, h, N] intermediate."""
 
 
-def index_scores(q: Tensor, keys: Tensor, weights: Tensor, *, visible: Tensor) -> Tensor:
+def index_scores(
+    kernels: OrderedKernels, q: Tensor, keys: Tensor, weights: Tensor, *, visible: Tensor
+) -> Tensor:
     """Return sum_h weights_h relu(q_h . key) for every stored row, -inf where it is not visible.
 
     q [T, h, k], keys [N, k], weights [T, h] with all scales in them, visible [T] int64: query t
@@ -26,8 +31,9 @@ def index_scores(q: Tensor, keys: Tensor, weights: Tensor, *, visible: Tensor) -
     scores = torch.empty(n_rows, len(keys))
     for start in range(0, len(keys), _SLICE):
         part = keys[start : start + _SLICE]
-        products = (flat @ part.t()).relu_().view(n_rows, n_heads, len(part))
-        scores[:, start : start + len(part)] = (products * weights.unsqueeze(-1)).sum(1)
+        products = kernels.product(flat, part.t().contiguous()).relu_()
+        products = products.view(n_rows, n_heads, len(part)) * weights.unsqueeze(-1)
+        scores[:, start : start + len(part)] = ordered_sum(products, dim=1)
     hidden = torch.arange(len(keys)) >= visible.unsqueeze(1)
     return scores.masked_fill_(hidden, float("-inf"))
 
@@ -47,9 +53,9 @@ def top_picks(scores: Tensor, *, n_picks: int) -> Tensor:
 def candidate_blocks(scores: Tensor, *, visible: Tensor, n_blocks: int, block: int) -> Tensor:
     """Return which blocks of stored rows later layers may pick from: [T, B] bool.
 
-    scores [T, N]; a block's score is its best row's; the block with a query's newest visible row is
-    always kept, then the best ones up to `n_blocks` in all, of equal ones the oldest. Blocks without
-    a visible row are out.
+    scores [T, N]; a block's score is its best row's. The block with a query's newest visible row is
+    always kept, then the best ones up to `n_blocks` in all, of equal ones the oldest. Blocks
+    without a visible row are out.
     """
     n_rows, width = scores.shape
     padded = torch.nn.functional.pad(scores, (0, -width % block), value=float("-inf"))

@@ -1,7 +1,8 @@
 """Rotary position embedding, in half-split order (channel i turns with channel i + D/2) and in
 adjacent pairs (2i with 2i + 1, on a row's last channels).
 
-Angles are computed in float64 and rounded once, so that position 100,000 is as exact as position 1.
+Angles of halves are computed in float64 and rounded once, so that position 100,000 is as exact as
+position 1; angles of pairs are float32 numbers, as in the models that were trained with them.
 """
 
 from __future__ import annotations
@@ -70,12 +71,17 @@ class Yarn:
 def pair_table(
     n_positions: int, rope_dim: int, *, theta: float, yarn: Yarn | None
 ) -> tuple[Tensor, Tensor]:
-    """Return (cos, sin), each [n_positions, rope_dim/2] float32, one column for each pair."""
+    """Return (cos, sin), each [n_positions, rope_dim/2] float32, one column for each pair.
+
+    Frequencies and angles are rounded to float32 before their cosines are taken: the release was
+    trained with such angles, and at position 200 the exact ones differ in the fifth digit.
+    """
     exponent = torch.arange(0, rope_dim, 2, dtype=torch.float64) / rope_dim
-    frequency = theta**-exponent
+    frequency = (1 / (theta**exponent).float()).double()
     if yarn is not None:
         frequency = yarn.frequencies(frequency, theta=theta)
-    angle = torch.outer(torch.arange(n_positions, dtype=torch.float64), frequency)
+    position = torch.arange(n_positions, dtype=torch.float32)
+    angle = torch.outer(position, frequency.float()).double()
     return angle.cos().float(), angle.sin().float()
 
 

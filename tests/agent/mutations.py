@@ -14,7 +14,7 @@ ANY = st.sampled_from(
 KEYS = st.sampled_from(
     ["kind", "version", "name", "created", "system", "tools", "chat_format", "model", "seed", "ids",
      "model_digest", "tokenizer_digest", "parent", "role", "at", "prefill_end", "choice", "text",
-     "n_results", "calls", "results", "n", "ending", "digest"]
+     "thinking", "effort", "n_results", "calls", "results", "n", "ending", "digest"]
 )  # fmt: skip
 WHERE = st.integers(0, 5_000)
 MUTATIONS = st.one_of(

@@ -106,7 +106,7 @@ def test_events_come_as_soon_as_they_are_certain(tiny_dsml: Tokenizer, reasoning
     [
         ("", "", "' invoke name="),
         (' name="">\n', "", "the name of a tool"),
-        (' name=">\n', "", "the name of a tool"),
+        (' name=">\n', "", "one tag after the other"),
         (' name="f"', "", "' invoke name=|one tag"),
         (' name="f">', "", "one tag after the other"),
         (' name="f">\nx', "f", "a parameter or the end"),
@@ -115,7 +115,7 @@ def test_events_come_as_soon_as_they_are_certain(tiny_dsml: Tokenizer, reasoning
         (f' name="f">\n<{D} parameter name=" string="true">1</{D} parameter>\n', "f", "one tag"),
         (f' name="f">\n<{D} parameter name="a" string="yes">1</{D} parameter>\n', "f", "one tag"),
         (f' name="f">\n<{D} parameter name="a" string="true">1<{D} parameter>\n', "f", "one tag"),
-        (f' name="f">\n<{D} parameter name="a" string="true">1</{D} parameter>', "f", "one tag"),
+        (f' name="f">\n<{D} parameter name="a" string="true">1</{D} parameter>', "f", "parameter>"),
         (f' name="f">\n<{D} parameter name="a" string="true">1</{D} param>\n', "f", "parameter>"),
         (f' name="f">\n<{D} parameter name="a" string="false">x</{D} parameter>\n', "f", "JSON"),
         (f' name="f">\n<{D} parameter name="a" string="false">NaN</{D} parameter>\n', "f", "NaN"),
@@ -128,7 +128,7 @@ def test_events_come_as_soon_as_they_are_certain(tiny_dsml: Tokenizer, reasoning
         (' name="f">\n' + 2 * f'<{D} parameter name="a" string="true">1</{D} parameter>\n', "f",
          "each parameter once, got 'a'"),
         (f' name="{"x" * 2000}">\n', "", "a shorter name"),
-        (' name="f">\n</', "f", "one tag"),
+        (' name="f">\n</', "f", "a parameter or the end"),
     ],
 )  # fmt: skip
 def test_malformed_calls_are_one_line_each_and_the_next_call_is_read(
@@ -222,7 +222,7 @@ def test_control_tokens_are_not_text_and_nothing_follows_the_end(
         (f"a{TWO}b<END>", False, "nothing behind the calls, got 'b'"),
         (f"a{TWO}\n<END>", False, "nothing behind the calls"),
         (f"a{TWO[1:]}<END>", False, "a blank line and < before calls"),
-        (f"a{TWO[:-9]}<END>", False, "calls> before the end"),
+        (f"a{TWO[:-7]}<END>", False, "calls> before the end"),
         (TWO.replace('"false">[', '"true">[').replace('f">', 'f">\n'), False, "expected "),
         (f"a\n\n<{D} call<END>", False, "invoke> before the end"),
     ],

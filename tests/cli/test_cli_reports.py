@@ -15,7 +15,7 @@ import pytest
 
 from cedagent import __version__
 from cedagent.cli import probe
-from cedagent.cli.bench import _of_runs
+from cedagent.cli.figures import of_runs
 
 Cli = Callable[..., Any]
 
@@ -194,8 +194,8 @@ def test_bench_refuses_to_report_when_a_hit_differs_from_cold(
     def lying(name: str, **arguments: Any) -> dict[str, Any]:
         if name == "first_process":
             times = {"cold": 1.0, "append": 1.0, "append_odd": 1.0}
-            return {"times": times, "bytes_per_token": 1.0, "digest": "a"}
-        return {"seconds": 1.0, "digest": "b"}
+            return {"times": times, "bytes_per_token": 1.0, "digests": ["a"]}
+        return {"seconds": 1.0, "rerun": 0, "digest": "b"}
 
     monkeypatch.setattr(probe, "run_task", lying)
     ran = cli("bench", "--quick", "-m", tiny)
@@ -205,6 +205,6 @@ def test_bench_refuses_to_report_when_a_hit_differs_from_cold(
 
 
 def test_figures_of_one_run_say_so() -> None:
-    assert "1 run alone" in _of_runs(1)
-    assert "5 interleaved runs" in _of_runs(5)
-    assert all("must be idle" in _of_runs(n) for n in (1, 5))
+    assert "1 run alone" in of_runs(1)
+    assert "5 interleaved runs" in of_runs(5)
+    assert all("must be idle" in of_runs(n) for n in (1, 5))

@@ -273,6 +273,10 @@ def test_kept_and_dequantised_weights_have_the_same_bits(written, config):
         once = kept.matrix(name).value()
         assert torch.equal(once, kept.matrix(name).value()), name
         assert torch.equal(once, held.matrix(name).value()), name
+        for checkpoint in (kept, held):
+            turned = checkpoint.matrix(name).transposed()
+            assert turned.is_contiguous()
+            assert torch.equal(turned.t(), once), name
         index = torch.tensor([shape[0] - 1, 0, 1, shape[0] - 1, shape[0] // 2])
         for checkpoint in (kept, held, keep(written, config)):
             assert torch.equal(checkpoint.matrix(name).rows(index), once[index]), name
@@ -284,6 +288,8 @@ def test_dequantised_values_are_held_and_kept_ones_are_not(written, config):
     assert held.value() is held.value()
     kept = keep(written, config).matrix(name)
     assert kept.value() is not kept.value()
+    assert held.transposed() is held.transposed()
+    assert kept.transposed() is not kept.transposed()
 
 
 def test_float32_tensors_are_views_of_the_mapped_file(model_dir, config):
@@ -515,6 +521,16 @@ def test_a_weight_and_its_scale_may_be_in_two_shards(sharded, config):
     index.write_text(json.dumps({"weight_map": places | {scale: target}}))
     value = keep(sharded, config).matrix(weight).value()
     assert torch.equal(value.double(), exact_value(stored_of(sharded), weight))
+
+
+def test_the_index_says_which_shard_a_tensor_is_read_from(sharded, config, tensors):
+    first, last = (sharded / f"model-0000{i}-of-00004.safetensors" for i in (1, 4))
+    for name, shard in (("embed.weight", last), ("head.weight", first)):
+        stored = {key: tensor.clone() for key, tensor in load_file(shard).items()}
+        save_file(stored | {name: torch.zeros(512, 128)}, shard)
+    checkpoint = keep(sharded, config)
+    for name in ("embed.weight", "head.weight"):
+        assert torch.equal(checkpoint.matrix(name).value(), tensors[name].bfloat16().float())
 
 
 def test_a_missing_shard_is_refused(sharded, config):

@@ -121,6 +121,13 @@ def test_latent_scales_are_e4m3_of_the_largest_over_six():
     assert torch.equal(LATENT.encode(x).scales[:, 0], expected)
 
 
+def test_latents_beyond_the_largest_scale_are_clamped():
+    loud = torch.full((1, 16), 1e5)
+    loud[0, 1::2] = -3000.0
+    assert LATENT.encode(loud).scales.tolist() == [[0x7E]]
+    assert LATENT.round(loud)[0, :2].tolist() == [6 * 448, -6 * 448]
+
+
 def test_quiet_blocks_have_the_least_scale():
     quiet = torch.zeros(1, 32)
     quiet[0, 5] = 1e-6
@@ -137,12 +144,16 @@ def test_a_block_that_is_not_finite_reads_as_nan_and_harms_no_other(form, bad):
     x = torch.randn(3, 96, generator=torch.Generator().manual_seed(4))
     clean = form.round(x)
     x[1, 40] = bad
-    got = form.round(x)
+    stored = form.encode(x)
+    got = form.decode(stored)
+    per_code = form.block // (form.code_bytes(form.block))
     first = 40 // form.block * form.block
     hit = torch.zeros(3, 96, dtype=torch.bool)
     hit[1, first : first + form.block] = True
     assert got[hit].isnan().all()
     assert torch.equal(got[~hit], clean[~hit])
+    # Its codes are nothing that a device could choose.
+    assert not stored.codes[1, first // per_code : (first + form.block) // per_code].any()
 
 
 @FORMATS

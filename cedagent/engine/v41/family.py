@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ced_kvstore import Stream
 from cedagent.engine.family import Mode
+from cedagent.engine.kernel_choice import KernelChoice, choose_ordered
 from cedagent.engine.v41.decode import decode
 from cedagent.engine.v41.encode import encode_tile
 from cedagent.engine.v41.replay import replay, score
@@ -21,7 +22,6 @@ from cedagent.engine.v41.state import V41State
 from cedagent.engine.v41.streams import declared_streams, pack, unpack
 from cedagent.engine.v41.windows import V41Windows
 from cedagent.model.ced import V41Model
-from cedagent.model.moe import GROUP
 from cedagent.model.release import ReleaseCheckpoint, weight_groups
 from cedagent.model.v41_config import V41Config
 from cedagent.model.weights_choice import WeightsChoice
@@ -66,11 +66,13 @@ class V41Family:
         weights: WeightsChoice,
         mode: Mode,
         replay_windows: int | None,
+        kernels: KernelChoice,
     ) -> V41Family:
-        """Read the weights; raises ConfigError and WeightsError."""
+        """Read the weights; raises ConfigError, WeightsError, EngineError for `kernels`."""
         checkpoint = ReleaseCheckpoint(model_dir, config, weights=weights)
-        model = V41Model(model_dir, config, checkpoint)
-        notices = [*config.notices, *checkpoint.notices]
+        chosen, notice = choose_ordered(kernels)
+        model = V41Model(model_dir, config, checkpoint, kernels=chosen)
+        notices = [*config.notices, *checkpoint.notices, *([notice] if notice else [])]
         return cls(model, mode=mode, replay_windows=replay_windows, notices=notices)
 
     @property
@@ -145,8 +147,7 @@ class V41Family:
         fields["streams.latent"] = "fp4 codes, e4m3 scale per 16"
         fields["streams.index_key"] = "fp4 codes, power-of-two scale per 32"
         fields["weights.dtype"] = "as stored, multiplied in float32"
-        fields["ops.product"] = "float32"
-        fields["ops.experts"] = f"groups of {GROUP}, in order"
+        fields["ops.kernels"] = self.model.kernels.name
         return fields
 
     def weights_digest(self) -> str:

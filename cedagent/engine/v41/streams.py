@@ -66,5 +66,6 @@ def _stream_rows(state: V41State) -> Iterator[tuple[str, StoredRows, int]]:
 def _parts(buffer: Tensor, form: BlockFormat, width: int, n_rows: int) -> tuple[Tensor, Tensor]:
     """Return views of codes and scales, each [n_blocks, n_rows, bytes], in a buffer."""
     n_codes = n_rows * form.code_bytes(width)
-    codes, scales = buffer[:, :n_codes], buffer[:, n_codes:]
-    return codes.unflatten(1, (n_rows, -1)), scales.unflatten(1, (n_rows, -1))
+    shape = (len(buffer), n_rows, -1)
+    # Views: a part of a row of bytes can be split further in place.
+    return buffer[:, :n_codes].view(shape), buffer[:, n_codes:].view(shape)

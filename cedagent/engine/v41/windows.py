@@ -42,7 +42,7 @@ class V41Windows:
         return max(0, settled - self._reach - n_layers * (self._window - 1)) // TILE * TILE
 
     def ready_at(self, state: V41State, settled: int, *, limit: int) -> int | None:
-        """Return the newest tile boundary up to `limit` from which a state's rows lead to `settled`.
+        """Return the newest tile boundary up to `limit` from which a state can go on to `settled`.
 
         Windows stand there, and the outputs that a replay after `settled` needs from before it are
         held. None: nowhere.
@@ -63,7 +63,7 @@ class V41Windows:
         state.outputs.cut(start)
 
     def copy(self, state: V41State, source: V41State, *, start: int, settled: int) -> None:
-        """Take windows at `start`, and the outputs before it that are wanted, from another state."""
+        """Take windows at `start`, and outputs before it that are wanted, from another state."""
         first = self._begin(state, start)
         for mine, theirs in zip(state.windows, source.windows, strict=True):
             mine.copy_rows(theirs, first, start)
@@ -124,8 +124,8 @@ class V41Windows:
             return False
         self._begin(state, start)
         stored = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        for window, part in zip(state.windows, stored.split(sum(sizes)), strict=True):
-            codes, scales = (half.view(n_rows, -1) for half in part.split(sizes))
+        for window, part in zip(state.windows, stored.view(-1, sum(sizes)), strict=True):
+            codes, scales = part[: sizes[0]].view(n_rows, -1), part[sizes[0] :].view(n_rows, -1)
             window.write(first, BlockCodes(codes, scales))
         return True
 

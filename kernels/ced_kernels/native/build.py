@@ -1,8 +1,8 @@
-"""Compile the C files of this folder into one shared library in a cache folder, once.
+"""Compile a folder of C files into one shared library in a cache folder, once.
 
 The file's name is a hash of sources, flags, compiler version and thread runtime, so that a changed
 source is another file and a finished one is never written again. Each process builds beside it and
-renames, hence several may build at once. Knows compilers; knows no tensor.
+renames, hence several may build at once. Knows compilers; knows no kernel.
 """
 
 from __future__ import annotations
@@ -13,19 +13,25 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
-_SOURCES = Path(__file__).parent
+import torch
 
-# Explicit instruction sets instead of -march=native: the same instructions, hence the same bits, on
-# every CPU that has them. Contraction is off so that only what is written as fmadd is fused.
-_FLAGS = (
-    "-O3", "-std=gnu11", "-fPIC", "-ffp-contract=off", "-mprefer-vector-width=512", "-mavx512f",
-    "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma", "-mf16c",
-)  # fmt: skip
-_CPU_FLAGS = frozenset(
-    ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "fma", "f16c")
-)
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What to compile, and how."""
+
+    name: str
+    """Begins the library's file name."""
+    folder: Path
+    """Where the C files are."""
+    flags: tuple[str, ...]
+    cpu_flags: frozenset[str] = frozenset()
+    """Instruction sets, as Linux names them, that the files are written for; none: any CPU."""
+
+
 _TIMEOUT_S = 300
 
 
@@ -33,24 +39,28 @@ class NativeUnavailable(Exception):
     """Native kernels cannot run here; the message is one line that says why."""
 
 
-def build(cache_dir: Path, *, openmp: Path | None) -> Path:
+def build(recipe: Recipe, cache_dir: Path, *, openmp: Path | None) -> Path:
     """Return the library's path in `cache_dir`, compiling it when it is not there.
 
     `openmp` is the thread runtime to link (the one that torch has loaded); None compiles for one
     thread. Raises NativeUnavailable: wrong CPU, no compiler, a failed compile, a folder that cannot
     be written.
     """
-    _check_cpu()
+    if recipe.cpu_flags:
+        _check_cpu(recipe.cpu_flags)
     compiler, version = _compiler()
     if "Free Software Foundation" not in version:
         # Another compiler's OpenMP calls another runtime, which would be a second pool of threads.
         openmp = None
-    flags = [*_FLAGS, *(["-fopenmp"] if openmp else [])]
-    sources = sorted(_SOURCES.glob("*.c"))
+    flags = [*recipe.flags, *(["-fopenmp"] if openmp else [])]
+    sources = sorted(recipe.folder.glob("*.c"))
     key = hashlib.sha256("\0".join([version, str(openmp), *flags]).encode())
-    for path in [*sources, *sorted(_SOURCES.glob("*.h"))]:
+    if "-march=native" in flags:
+        # A home folder may be shared by machines, of which another has other instructions.
+        key.update(" ".join(sorted(_cpu_flags())).encode())
+    for path in [*sources, *sorted(recipe.folder.glob("*.h"))]:
         key.update(path.name.encode() + b"\0" + path.read_bytes())
-    library = cache_dir / f"ced_kernels-{key.hexdigest()[:32]}.so"
+    library = cache_dir / f"{recipe.name}-{key.hexdigest()[:32]}.so"
     if library.is_file():
         return library
     try:
@@ -67,13 +77,19 @@ def build(cache_dir: Path, *, openmp: Path | None) -> Path:
     return library
 
 
-def _check_cpu() -> None:
+def torch_openmp() -> Path | None:
+    """Return the OpenMP runtime that torch brings and has loaded, if it is GCC's."""
+    found = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
+    return found[0] if found else None
+
+
+def _check_cpu(wanted: frozenset[str]) -> None:
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         raise NativeUnavailable(
             f"they are written for Linux on x86_64, this is {platform.system()} on "
             f"{platform.machine()}"
         )
-    missing = sorted(_CPU_FLAGS - _cpu_flags())
+    missing = sorted(wanted - _cpu_flags())
     if missing:
         raise NativeUnavailable(f"this CPU has no {', '.join(missing)}")
 

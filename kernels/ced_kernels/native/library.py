@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ced_kernels.attention import KeySpan
 from ced_kernels.kernel_set import LayerWeights, Product
-from ced_kernels.native.build import NativeUnavailable, build
+from ced_kernels.native.build import NativeUnavailable, Recipe, build, torch_openmp
 from ced_kernels.native.calls import (
     Scratch,
     address,
@@ -30,6 +30,21 @@ from ced_kernels.rows import Rows
 
 MAX_HEAD_DIM = 128
 
+# Explicit instruction sets instead of -march=native: the same instructions, hence the same bits, on
+# every CPU that has them. Contraction is off so that only what is written as fmadd is fused.
+RECIPE = Recipe(
+    name="ced_kernels",
+    folder=Path(__file__).parent,
+    flags=(
+        "-O3", "-std=gnu11", "-fPIC", "-ffp-contract=off", "-mprefer-vector-width=512", "-mavx512f",
+        "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma", "-mf16c",
+    ),
+    cpu_flags=frozenset(
+        ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "fma", "f16c")
+    ),
+)  # fmt: skip
+"""How these kernels are compiled."""
+
 
 def load_native(cache_dir: Path, *, head_dim: int) -> NativeKernels:
     """Return the native kernels, compiled into `cache_dir` when they are not there.
@@ -41,17 +56,11 @@ def load_native(cache_dir: Path, *, head_dim: int) -> NativeKernels:
             f"they serve head dimensions that are multiples of 4 up to {MAX_HEAD_DIM}, "
             f"got {head_dim}"
         )
-    path = build(cache_dir, openmp=_torch_openmp())
+    path = build(RECIPE, cache_dir, openmp=torch_openmp())
     try:
         return NativeKernels(ctypes.CDLL(str(path)))
     except OSError as error:
         raise NativeUnavailable(f"{path}: cannot be loaded: {error}") from None
-
-
-def _torch_openmp() -> Path | None:
-    """Return the OpenMP runtime that torch brings and has loaded, if it is GCC's."""
-    found = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
-    return found[0] if found else None
 
 
 class NativeKernels:
