@@ -24,7 +24,7 @@ SITUATIONS = {
     "append": "append {append:,} to {context:,}, session live",
     "append_odd": "append {append:,} to {odd:,} (no tile's end), session live",
     "restart": "append {append:,} to {context:,} after a restart, in a new process",
-    "restart_early": "append {append:,} to the first {early:,} of them, likewise: no snapshot there",
+    "restart_early": "append {append:,} to the first {early:,}, likewise: no snapshot there",
     "warm": "new session and process, system turn of {system:,} tokens warmed",
     "not_warm": "the same, not warmed",
 }

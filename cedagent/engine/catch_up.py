@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cedagent.engine.family import State
-from cedagent.engine.resume import Rerun, begin_rerun, distrusted
-from cedagent.engine.reuse import take_known
+from cedagent.engine.resume import begin_rerun
+from cedagent.engine.reuse import Reused, take_known
 from cedagent.model.config import TILE
 
 if TYPE_CHECKING:
@@ -46,33 +46,64 @@ def catch_up(
 
     `before_tile(position, known)` is asked before each tile that is run again; False stops there.
     """
-    family, store = engine.family, engine.store
     with engine.forward():
         reused = take_known(
-            family, state, ids, open_sequences=engine.known_to(sequence), store=store
-        )
-        rerun = begin_rerun(
-            family.windows, state, ids, open_sequences=engine.known_to(sequence), store=store
+            engine.family,
+            state,
+            ids,
+            open_sequences=engine.known_to(sequence),
+            store=engine.store,
         )
     engine.take_notice(reused.notice)
-    n_rerun = 0
+    return _run_again(engine, state, ids, reused, sequence, before_tile)
+
+
+def _run_again(
+    engine: Engine,
+    state: State,
+    ids: Sequence[int],
+    reused: Reused,
+    sequence: CedSequence | None,
+    before_tile: Callable[[int, int], bool],
+) -> CaughtUp:
+    """Make the windows that `state` goes on from, where its family has windows."""
+    windows, store = engine.family.windows, engine.store
+    if windows is None:
+        return CaughtUp(state, reused.ram, reused.disk)
+    with engine.forward():
+        rerun = begin_rerun(
+            windows, state, ids, open_sequences=engine.known_to(sequence), store=store
+        )
+    if rerun is None:
+        return CaughtUp(state, reused.ram, reused.disk)
+    n_rows = 0
     for tile in rerun.tiles:
         if not before_tile(state.settled, state.settled):
-            return CaughtUp(state, reused.ram, reused.disk, n_rerun, finished=False)
+            if not rerun.empty_from:
+                # What whole windows led to is exact: the next run goes on from there.
+                windows.finish(state, rerun.scratch, empty_from=0)
+            return CaughtUp(state, reused.ram, reused.disk, n_rows, finished=False)
         with engine.forward():
-            agrees = _rerun_tile(engine, state, ids, tile, rerun)
-        n_rerun += TILE
-        if not agrees:
-            if store is not None:
-                engine.take_notice(distrusted(store, ids, rerun))
-            return CaughtUp(family.new_state(), rerun=n_rerun)
-    if family.windows is not None and n_rerun:
-        family.windows.finish(state, empty_from=rerun.empty_from)
-    return CaughtUp(state, reused.ram, reused.disk, n_rerun)
+            differs_at = windows.rerun_tile(
+                rerun.scratch, ids, tile=tile, empty_from=rerun.empty_from
+            )
+        n_rows += TILE
+        if differs_at is not None:
+            _distrust(engine, ids[: state.settled], differs_at)
+            return CaughtUp(engine.family.new_state(), rerun=n_rows)
+    windows.finish(state, rerun.scratch, empty_from=rerun.empty_from)
+    return CaughtUp(state, reused.ram, reused.disk, n_rows)
 
 
-def _rerun_tile(engine: Engine, state: State, ids: Sequence[int], tile: int, rerun: Rerun) -> bool:
-    windows = engine.family.windows
-    assert windows is not None
-    differs = windows.rerun_tile(state, ids, tile=tile, empty_from=rerun.empty_from)
-    return differs is None
+def _distrust(engine: Engine, path: Sequence[int], differs_at: int) -> None:
+    """Quarantine a path on which a re-run differs, and say so.
+
+    All of it: the wrong row may lie far before the first place that shows it.
+    """
+    store = engine.store
+    if store is not None:
+        store.quarantine(store.hashes(path))
+        engine.take_notice(
+            f"prefix store {store.directory}: the stored rows near token {differs_at:,} are not "
+            "what the model computes; none of them was used, the text is encoded again"
+        )

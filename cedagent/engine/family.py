@@ -35,10 +35,9 @@ class State(Protocol):
 
 # Each family takes back the states that it made, and no others.
 S = TypeVar("S", bound=State)
-S_contra = TypeVar("S_contra", bound=State, contravariant=True)
 
 
-class EncoderWindows(Protocol[S_contra]):
+class EncoderWindows(Protocol[S]):
     """Encoder windows of a family that has them; positions are multiples of 128.
 
     To go on at F, a state needs each windowed layer's last rows, and what the next replay needs
@@ -53,28 +52,28 @@ class EncoderWindows(Protocol[S_contra]):
         """Return where windows may begin empty so that a re-run to F leaves all that is needed."""
         ...
 
-    def ready_at(self, state: S_contra, settled: int, *, limit: int) -> int | None:
+    def ready_at(self, state: S, settled: int, *, limit: int) -> int | None:
         """Return the newest boundary up to `limit` from which a state's rows lead to F, or None."""
         ...
 
-    def resume(self, state: S_contra, *, start: int) -> None:
-        """Go back to `start`, where the state's own windows stand."""
+    def begin(self, state: S) -> S:
+        """Return a scratch state for a re-run: the same settled rows, windows of its own."""
         ...
 
-    def copy(self, state: S_contra, source: S_contra, *, start: int, settled: int) -> None:
-        """Take windows at `start`, and what else is held before it, from another state."""
+    def copy(self, scratch: S, source: S, *, start: int) -> None:
+        """Take windows at `start`, and what else is wanted before it, from another state."""
         ...
 
-    def restore(self, state: S_contra, *, start: int, data: bytes) -> bool:
+    def restore(self, scratch: S, *, start: int, data: bytes) -> bool:
         """Begin windows at `start` with the rows of a snapshot; False if it is of another shape."""
         ...
 
-    def begin_empty(self, state: S_contra, *, start: int) -> None:
+    def begin_empty(self, scratch: S, *, start: int) -> None:
         """Begin windows at `start` with rows that stand for none."""
         ...
 
     def rerun_tile(
-        self, state: S_contra, ids: Sequence[int], *, tile: int, empty_from: int
+        self, scratch: S, ids: Sequence[int], *, tile: int, empty_from: int
     ) -> int | None:
         """Run a settled tile again; returns the first position whose stored row is not the same.
 
@@ -82,15 +81,15 @@ class EncoderWindows(Protocol[S_contra]):
         """
         ...
 
-    def finish(self, state: S_contra, *, empty_from: int) -> None:
-        """Forget rows of a re-run that are not exact, and those that nothing will read."""
+    def finish(self, state: S, scratch: S, *, empty_from: int) -> None:
+        """Take what a re-run made, without rows that are not exact or that nothing will read."""
         ...
 
-    def trim(self, state: S_contra) -> None:
+    def trim(self, state: S) -> None:
         """Forget rows that lie further back than a replay or a snapshot reaches."""
         ...
 
-    def snapshot(self, state: S_contra) -> tuple[int, bytes] | None:
+    def snapshot(self, state: S) -> tuple[int, bytes] | None:
         """Return (position, its windows as bytes), None where there is nothing to keep."""
         ...
 

@@ -1,14 +1,14 @@
-"""Resume: make a sequence whose settled rows are known ready to go on.
+"""Resume: the encoder windows that a sequence needs to go on from settled rows.
 
 A family with encoder windows needs the last rows of each, and perhaps the encoder's outputs, which
 are not stored. This finds the nearest place from which they follow (the sequence's own windows,
-another open sequence's, a snapshot, or empty windows far enough back) and says which tiles to run
-again. A tile run again is compared with the stored rows and never writes them.
+another open sequence's, a snapshot, or empty windows far enough back) and which tiles to run again
+from there, in a scratch state that becomes the sequence's when all is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,47 +20,49 @@ from cedagent.model.config import TILE
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """Which settled rows to run again."""
+    """Settled tiles to run again, into `scratch`."""
 
+    scratch: State
     start: int
-    stop: int
     empty_from: int = 0
     """Where windows begin empty; 0 when they are whole."""
 
     @property
     def tiles(self) -> range:
         """The tiles to run, in order."""
-        return range(self.start // TILE, self.stop // TILE)
+        return range(self.start // TILE, self.scratch.settled // TILE)
 
 
 def begin_rerun(
-    windows: EncoderWindows[Any] | None,
+    windows: EncoderWindows[Any],
     state: State,
     ids: Sequence[int],
     *,
     open_sequences: Iterable[Known],
     store: Store | None,
-) -> Rerun:
-    """Set the state's windows up at the nearest start; returns what to run from there.
+) -> Rerun | None:
+    """Set windows up at the nearest start; returns what to run from there.
 
-    Nothing is to run where the state can go on as it is, or has no windows.
+    None where the state can go on as it is.
     """
     settled = state.settled
-    if windows is None or windows.ready_at(state, settled, limit=settled) == settled:
-        return Rerun(settled, settled)
+    if windows.ready_at(state, settled, limit=settled) == settled:
+        return None
+    scratch = windows.begin(state)
     starts = [
-        *_in_ram(windows, state, ids, open_sequences),
-        *_in_store(windows, state, ids, store),
+        *_in_ram(windows, scratch, ids, [Known(ids, state), *open_sequences]),
+        *_in_store(windows, scratch, ids, store),
     ]
+    empty_start = windows.empty_start(settled)
     # A stable sort: at the same place, what is in RAM comes before what must be read.
     for start, take in sorted(starts, key=lambda found: -found[0]):
-        if start <= windows.empty_start(settled):
+        # As near, whole windows are better than empty ones: everything can be compared.
+        if start < empty_start:
             break
         if take():
-            return Rerun(start, settled)
-    start = windows.empty_start(settled)
-    windows.begin_empty(state, start=start)
-    return Rerun(start, settled, empty_from=start)
+            return Rerun(scratch, start)
+    windows.begin_empty(scratch, start=empty_start)
+    return Rerun(scratch, empty_start, empty_from=empty_start)
 
 
 _Start = tuple[int, Callable[[], bool]]
@@ -68,54 +70,33 @@ _Start = tuple[int, Callable[[], bool]]
 
 
 def _in_ram(
-    windows: EncoderWindows[Any],
-    state: State,
-    ids: Sequence[int],
-    open_sequences: Iterable[Known],
-) -> Iterable[_Start]:
-    settled = state.settled
-    own = windows.ready_at(state, settled, limit=settled)
-    if own is not None:
+    windows: EncoderWindows[Any], scratch: State, ids: Sequence[int], known: Iterable[Known]
+) -> Iterator[_Start]:
+    settled = scratch.settled
+    for one in known:
+        blocks = common_blocks(ids, one.ids, most=min(settled, one.state.settled) // TILE)
+        start = windows.ready_at(one.state, settled, limit=blocks * TILE)
+        if start is not None:
 
-        def resume() -> bool:
-            windows.resume(state, start=own)
-            return True
-
-        yield own, resume
-    for known in open_sequences:
-        blocks = common_blocks(ids, known.ids, most=min(settled, known.state.settled) // TILE)
-        theirs = windows.ready_at(known.state, settled, limit=blocks * TILE)
-        if theirs is not None:
-
-            def copy(start: int = theirs, source: State = known.state) -> bool:
-                windows.copy(state, source, start=start, settled=settled)
+            def copy(start: int = start, source: State = one.state) -> bool:
+                windows.copy(scratch, source, start=start)
                 return True
 
-            yield theirs, copy
+            yield start, copy
 
 
 def _in_store(
-    windows: EncoderWindows[Any], state: State, ids: Sequence[int], store: Store | None
-) -> Iterable[_Start]:
+    windows: EncoderWindows[Any], scratch: State, ids: Sequence[int], store: Store | None
+) -> Iterator[_Start]:
     if store is None:
         return
-    match = store.match(ids[: state.settled])
+    match = store.match(ids[: scratch.settled])
     for position in match.snapshots:
-        if position > windows.wanted(state.settled):
+        if position > windows.wanted(scratch.settled):
             continue
 
         def restore(start: int = position) -> bool:
             data = store.read_snapshot(match.block_hash(start))
-            return data is not None and windows.restore(state, start=start, data=data)
+            return data is not None and windows.restore(scratch, start=start, data=data)
 
         yield position, restore
-
-
-def distrusted(store: Store, ids: Sequence[int], rerun: Rerun) -> str:
-    """Quarantine what a failed re-run started from and went over; returns a line for the user."""
-    first = max(0, rerun.start // TILE - 1)
-    store.quarantine(store.hashes(ids[: rerun.stop])[first:])
-    return (
-        f"prefix store {store.directory}: stored rows near token {rerun.start:,} are not what the "
-        "model computes; nothing stored was used and the whole text is encoded again"
-    )

@@ -202,9 +202,10 @@ def test_a_session_goes_on_from_the_store_as_without_one(cli: Cli, v41: Path) ->
     assert usage_of(first)["encoded"] > 256
     for name, more in (("with", ()), ("without", ("--no-kv",))):
         assert run(cli, v41, "--fork", "s", "--session", name, "--jsonl", *more).code == 3
+    # Weights that are held in another way are the same weights.
     kept, cold = (
         run(cli, v41, "--session", name, "--jsonl", *more, prompt="and then?")
-        for name, more in (("with", ()), ("without", ("--no-kv",)))
+        for name, more in (("with", ("--weights", "keep")), ("without", ("--no-kv",)))
     )
     usage = usage_of(kept)
     assert usage["reused_disk"] == 256
@@ -215,13 +216,6 @@ def test_a_session_goes_on_from_the_store_as_without_one(cli: Cli, v41: Path) ->
         kept.out.splitlines()[-1].partition('"usage"')[0]
         == (cold.out.splitlines()[-1].partition('"usage"')[0])
     )
-
-
-def test_a_session_goes_on_with_its_weights_held_in_another_way(cli: Cli, v41: Path) -> None:
-    assert run(cli, v41, "--session", "s", "--weights", "dequantize").code == 3
-    ran = run(cli, v41, "--session", "s", "--weights", "keep", "--jsonl", prompt="more")
-    assert ran.code == 3
-    assert usage_of(ran)["reused_disk"] == 256
 
 
 def test_what_was_warmed_is_a_hit_that_kv_explains(cli: Cli, v41: Path, tmp_path: Path) -> None:
@@ -309,7 +303,9 @@ def test_selftest_turns_red(
 ) -> None:
     good = selftest.Compared(257, True, True, True, 256, 128, True, 256)
     monkeypatch.setattr(selftest, "_compare", lambda *_: ([good], []))
-    assert cli("kv", "selftest", "-m", v41).code == 0
+    ran = cli("kv", "selftest", "-m", v41)
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, "A hit gives the bits of a cold run.")
+    assert "without a snapshot" in ran.out
     monkeypatch.setattr(selftest, "_compare", lambda *_: ([replace(good, **lie)], ["a line"]))
     ran = cli("kv", "selftest", "-m", v41)
     assert (ran.code, ran.err) == (5, "cedagent: a line\n")
@@ -319,17 +315,20 @@ def test_selftest_turns_red(
 @pytest.mark.slow
 def test_selftest_restores_with_and_without_a_snapshot(cli: Cli, tmp_path: Path) -> None:
     # Windows that reach over two tiles, so that a snapshot saves something.
-    model = write_tiny_v41(tmp_path / "wide", window=100, replay_windows=2)
+    model = write_tiny_v41(
+        tmp_path / "wide",
+        n_encoder_layers=3,
+        n_decoder_layers=2,
+        window=100,
+        replay_windows=2,
+        n_experts=4,
+    )
     ran = cli("kv", "selftest", "-m", model, "--json")
     assert ran.code == 0, ran.out
     rows = json.loads(ran.out)["rows"]
     assert all(row[way] for row in rows for way in ("live", "ram", "disk", "no_snapshot"))
     last = rows[-1]
-    assert (last["reused_disk"], last["rerun"]) == (640, 256)
-    assert last["rerun_no_snapshot"] > 256
-    shown = cli("kv", "selftest", "-m", model).out
-    assert "without a snapshot" in shown
-    assert "A hit gives the bits of a cold run." in shown
+    assert (last["reused_disk"], last["rerun"], last["rerun_no_snapshot"]) == (640, 256, 512)
 
 
 @pytest.mark.slow
@@ -351,9 +350,10 @@ def test_a_chat_on_a_terminal_is_stopped_left_and_resumed(
     with screen(*argv, "--seed", "3", home=home) as shown:
         shown.wait_for("Ctrl-D leaves.*>")
         shown.send("tell me a long story\r")
-        shown.wait_for("long story.*\n.*\n?.{20}")
+        # Most tokens of this vocabulary are a tilde and a number.
+        shown.wait_for(r"long story.*(~\d{3}.*){5}")
         shown.send("\x03")
-        shown.wait_for("cancelled.*>")
+        shown.wait_for("cancelled while the answer was written.*>")
         shown.send("/fork\r")
         shown.wait_for("Session .*-fork, 1 turn.*>")
         shown.send("\x04")
@@ -366,6 +366,6 @@ def test_a_chat_on_a_terminal_is_stopped_left_and_resumed(
         shown.send("/usage\r")
         used = shown.wait_for("rerun ([0-9,]+)")
         assert used.endswith("rerun 128")
-        assert int(re.findall(r"([0-9,]+) from disk", used)[-1].replace(",", "")) >= 256, shown.text
+        assert int(re.findall(r"([0-9,]+) from disk", used)[-1].replace(",", "")) >= 256
         shown.send("/quit\r")
         assert shown.wait_for_end() == 0

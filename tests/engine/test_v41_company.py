@@ -1,4 +1,4 @@
-"""V4.1: a row's bits do not depend on which rows share its tile: others, padding, or their order."""
+"""V4.1: a row's bits do not depend on which rows share its tile, on padding, or on their order."""
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ def test_a_prefix_alone_and_before_other_texts(engine, n):
 
 
 def test_a_tile_full_of_one_token(engine):
-    """All rows go to the same experts, in more groups than they would fill mixed."""
+    """All rows of the rest go to the same experts."""
     prefix = some_ids(20)
     alone = rows_below(engine, prefix, 20)
     for token in (0, 7, prefix[-1]):
@@ -87,6 +87,8 @@ def test_experts_run_a_row_alone_as_in_company(engine, layer):
             assert torch.equal(experts(alone, routed)[row], expected[row])
             # Also among rows that are not routed, whatever they hold.
             assert torch.equal(experts(x, routed)[row], expected[row])
+            # And as the one row of a decoded token.
+            assert torch.equal(experts(x[row : row + 1], ALL[:1])[0], expected[row])
 
 
 @pytest.mark.parametrize("n", [1, 2, 15, 16, 17, 33, 100])
@@ -110,7 +112,7 @@ def test_experts_do_not_mind_the_order_of_rows(engine, seed):
 
 
 def test_experts_do_not_mind_crowds(engine):
-    """128 equal rows choose the same two experts, eight groups of 16 each."""
+    """128 equal rows all choose the same two experts."""
     experts, x = experts_of(engine, 1), some_rows(128, seed=6)
     with engine.forward():
         expected = experts(x, ALL)

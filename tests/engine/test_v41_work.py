@@ -1,4 +1,4 @@
-"""V4.1's work is counted: valid rows per layer are the formula's, others have counters of their own.
+"""V4.1's work is counted: valid rows per layer are the formula's, others have their own counters.
 
 N tokens: N rows in each encoder layer, N projected at layer E, and in decoder layers min(N, R W)
 when bounded, a trapezoid when exact, N when full.
@@ -10,6 +10,8 @@ import pytest
 from v41_runs import answer, publish, some_ids, write_small, write_wide
 
 from cedagent.engine import Engine
+from cedagent.model.block import Block
+from cedagent.model.source import Source
 
 W, E, D = 16, 4, 3
 LENGTHS = (1, 15, 16, 17, 127, 128, 129, 300)
@@ -60,11 +62,27 @@ def test_a_full_cold_prefill_runs_every_row(model, n):
     assert (work.projected, usage.replayed) == (n, n)
 
 
-def test_the_released_shape_has_half_the_work():
-    """The sum that the design quotes, from the same formula: N = 32768, L = 40, E = 20, W = 128."""
-    n, layers, encoder, window = 32768, 40, 20, 128
-    ced = n * encoder + min(n, window) * (layers - encoder)
-    assert round(100 * ced / (n * layers), 1) == 50.2
+@pytest.mark.parametrize("mode", ["bounded", "exact", "full"])
+def test_counters_say_what_the_layers_ran(model, monkeypatch, mode):
+    """Counted at the layers: rows that are tokens, not padding and not before a layer's start."""
+    ran, projected = [0] * (E + D), []
+    run_block, run_tile = Block.run, Source.tile
+
+    def spy_run(self, streams, x, rows, *others):
+        ran[self.layer] += int(rows.routed.sum())
+        return run_block(self, streams, x, rows, *others)
+
+    def spy_tile(self, x, rows, stored, *, n_tokens):
+        if self.layer == E:
+            projected.append(min(128, n_tokens - rows.start))
+        run_tile(self, x, rows, stored, n_tokens=n_tokens)
+
+    monkeypatch.setattr(Block, "run", spy_run)
+    monkeypatch.setattr(Source, "tile", spy_tile)
+    work, _ = work_of(Engine.load(model, mode=mode), some_ids(301))
+    assert ran == work.valid
+    assert projected == [128, 128, 45]
+    assert sum(projected) == work.projected
 
 
 def test_an_append_runs_its_tokens_and_the_unfinished_tile(model):
@@ -127,7 +145,7 @@ def test_usage_sums_to_the_prompt_in_every_situation(model, tmp_path):
         expect_sums(usage, known + n)
         assert (usage.reused_disk, usage.rerun) == (0, 0)
         for _ in range(rng.randrange(30)):
-            sequence.feed(rng.randrange(VOCAB_BELOW))
+            sequence.feed(rng.randrange(300))
         before, known = known + n, len(sequence.ids)
         assert sequence.settle() == max(0, known // 128 * 128 - before)
     ids = list(sequence.ids)
@@ -150,6 +168,3 @@ def test_warming_counts_what_it_encodes(model, tmp_path):
     longer = engine.warm(ids[:640] + some_ids(128, seed=1))
     assert (longer.encoded, longer.reused_disk, longer.rerun) == (128, 640, 128)
     engine.close()
-
-
-VOCAB_BELOW = 300

@@ -61,9 +61,7 @@ def encoded(engine, ids):
 
 
 def stored_rows(source, n_rows):
-    return [
-        part for kind in (source.latents, source.keys) for part in kind.stored(0, n_rows)
-    ]
+    return [part for kind in (source.latents, source.keys) for part in kind.stored(0, n_rows)]
 
 
 def same(a, b):

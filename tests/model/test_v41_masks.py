@@ -32,7 +32,7 @@ def window_of(t, window, start=0):
 
 
 @given(st.integers(0, 4), st.integers(1, 300), st.integers(0, 2 * TILE))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_tiles_rows_see_their_window(tile, window, extra):
     start = tile * TILE
     rows = tile_forward(tile, window=window, n_tokens=start + extra)
@@ -43,7 +43,7 @@ def test_a_tiles_rows_see_their_window(tile, window, extra):
 
 
 @given(st.integers(0, 3), st.integers(1, 150), st.integers(0, 4 * TILE))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_rows_of_an_exact_replay_see_nothing_before_their_layers_start(tile, window, first_row):
     start = tile * TILE
     rows = tile_forward(tile, window=window, n_tokens=start + TILE, first_row=first_row)
@@ -54,7 +54,7 @@ def test_rows_of_an_exact_replay_see_nothing_before_their_layers_start(tile, win
 
 
 @given(st.integers(0, 500), st.integers(1, 300), st.integers(1, 300))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_batchs_window_is_clipped_where_it_starts(start, n, window):
     rows = batch_forward(start, start + n, window=window)
     assert (rows.start, rows.n, rows.first_key) == (start, n, start)
@@ -63,7 +63,7 @@ def test_a_batchs_window_is_clipped_where_it_starts(start, n, window):
 
 
 @given(st.integers(0, 500), st.integers(1, 300))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_decoded_row_sees_what_it_would_see_in_a_tile(pos, window):
     rows = row_forward(pos, window=window)
     assert seen_positions(rows) == [window_of(pos, window)]
@@ -72,7 +72,7 @@ def test_a_decoded_row_sees_what_it_would_see_in_a_tile(pos, window):
 
 
 @given(st.integers(0, 300), st.integers(1, 40), st.sampled_from([1, 2, 4]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_row_sees_complete_groups_up_to_itself(start, n, ratio):
     rows = batch_forward(start, start + n, window=WINDOW)
     expected = [
@@ -102,7 +102,7 @@ def whole(engine):
     return layers_of(sequence._state)
 
 
-@pytest.mark.parametrize("n_tokens", [1, 2, 15, 17, 31, 33, 127, 130, 257])
+@pytest.mark.parametrize("n_tokens", [1, 15, 17, 33, 127, 130, 257])
 def test_window_rows_are_at_their_absolute_positions(engine, whole, n_tokens):
     """Slot by slot: a prefix leaves, in every layer, the rows of the longer run."""
     sequence = engine.sequence()

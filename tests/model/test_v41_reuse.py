@@ -49,7 +49,7 @@ def engine(model, tmp_path):
         old.close()
 
 
-@pytest.mark.parametrize("n_tokens", [128, 129, 200, 257])
+@pytest.mark.parametrize("n_tokens", [128, 129, 257])
 def test_an_identical_prompt_sent_again_is_a_hit(engine, cold, n_tokens):
     """Also short ones, and ones that end with a block: no page of thousands, no tail to shift.
 
@@ -75,6 +75,17 @@ def test_an_open_sequence_lends_an_identical_prompt_in_ram(cold):
     first.close()
 
 
+@pytest.mark.parametrize("changed", [0, 64, 127])
+def test_one_other_token_anywhere_in_a_block_is_no_hit(cold, changed):
+    first = cold.sequence()
+    first.prefill(IDS[:130])
+    other = list(IDS[:130])
+    other[changed] = (other[changed] - 2) % (VOCAB - 3) + 3
+    usage, _ = prefill(cold, other)
+    assert (usage.reused_ram, usage.encoded) == (0, 130)
+    first.close()
+
+
 def test_less_than_one_block_is_encoded_again(engine):
     """127 tokens are below the unit of reuse, and the usage says so."""
     for _ in range(2):
@@ -82,7 +93,7 @@ def test_less_than_one_block_is_encoded_again(engine):
         assert (usage.reused_disk, usage.encoded) == (0, 127)
 
 
-@pytest.mark.parametrize("n_fed", [128, 129, 255, 256, 300])
+@pytest.mark.parametrize("n_fed", [128, 129, 256])
 def test_a_hit_is_as_long_as_the_whole_blocks_that_were_fed(engine, n_fed):
     """The offset of what is stored is the number of ids fed, not one more or less.
 
@@ -157,7 +168,7 @@ def test_a_hit_reads_no_other_requests_windows(cold):
     assert second.prefill(prefix + b).reused_ram == 128
     assert torch.equal(first.logits, expected[0])
     assert torch.equal(second.logits, expected[1])
-    for token in a[:20]:
+    for token in a[:5]:
         first.feed(token)
     first.settle()
     again, logits = prefill(cold, prefix + b)
@@ -174,7 +185,7 @@ def test_what_was_decoded_and_taken_back_leaves_no_trace(cold):
     """
     sequence = cold.sequence()
     sequence.prefill(IDS[:131])
-    for token in IDS[300:330]:
+    for token in IDS[300:306]:
         sequence.feed(token)
     fork = sequence.fork(131)
     fork.prefill(IDS[131:140])
@@ -196,11 +207,11 @@ def test_a_conversation_is_encoded_once(cold):
     sequence.prefill(IDS[:130])
     position = 130
     for _ in range(3):
-        for token in IDS[position : position + 20]:
+        for token in IDS[position : position + 5]:
             sequence.feed(token)
         sequence.settle()
-        usage = sequence.prefill(IDS[position + 20 : position + 50])
-        settled = (position + 20) // 128 * 128
+        settled = (position + 5) // 128 * 128
+        usage = sequence.prefill(IDS[position + 5 : position + 50])
         position += 50
         assert (usage.reused_ram, usage.encoded) == (settled, position - settled)
         assert usage.rerun == 0, "its windows are still there"

@@ -7,6 +7,7 @@ import pytest
 
 from ced_kernels.native.build import NativeUnavailable
 from ced_kernels.native.library import load_native
+from ced_kernels.ordered.native import load_ordered
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +21,11 @@ def native(native_dir):
         return load_native(native_dir, head_dim=64)
     except NativeUnavailable as error:
         pytest.skip(f"no native kernels here: {error}")
+
+
+@pytest.fixture(scope="session")
+def ordered(tmp_path_factory):
+    try:
+        return load_ordered(tmp_path_factory.mktemp("ordered"))
+    except NativeUnavailable as error:
+        pytest.skip(f"no compiled ordered kernels here: {error}")

@@ -4,6 +4,7 @@ import ctypes
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 import ced_kernels
 from ced_kernels.native import build as building
 from ced_kernels.native.build import NativeUnavailable, build
-from ced_kernels.native.library import NativeKernels, load_native
+from ced_kernels.native.library import RECIPE, NativeKernels, load_native
 
 KERNELS = Path(ced_kernels.__file__).parent.parent
 
@@ -40,15 +41,15 @@ def test_a_second_load_compiles_nothing(native, native_dir, compiler):
 
 
 @pytest.mark.slow
-def test_another_source_is_another_file(native, native_dir, tmp_path, monkeypatch):
+def test_another_source_is_another_file(native, native_dir, tmp_path):
     sources = tmp_path / "sources"
     sources.mkdir()
-    for path in Path(building.__file__).parent.glob("*.[ch]"):
+    for path in RECIPE.folder.glob("*.[ch]"):
         (sources / path.name).write_bytes(path.read_bytes())
     changed = sources / "vec.h"
     changed.write_text(changed.read_text() + "/* changed */\n")
-    monkeypatch.setattr(building, "_SOURCES", sources)
-    assert build(tmp_path / "cache", openmp=None).name not in {
+    recipe = replace(RECIPE, folder=sources)
+    assert build(recipe, tmp_path / "cache", openmp=None).name not in {
         path.name for path in native_dir.iterdir()
     }
 
@@ -78,7 +79,7 @@ def test_threads_are_those_of_torch(native):
 
 @pytest.mark.slow
 def test_without_openmp_it_is_one_thread_and_the_same_bits(native, tmp_path):
-    library = ctypes.CDLL(str(build(tmp_path, openmp=None)))
+    library = ctypes.CDLL(str(build(RECIPE, tmp_path, openmp=None)))
     x = torch.randn(128, 576, generator=torch.Generator().manual_seed(0))
     expected, got = native.quantize(x), NativeKernels(library).quantize(x)
     assert torch.equal(got.codes, expected.codes)
@@ -89,7 +90,7 @@ def test_no_compiler(monkeypatch, tmp_path, native):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(NativeUnavailable, match="no C compiler was found"):
-        build(tmp_path / "cache", openmp=None)
+        build(RECIPE, tmp_path / "cache", openmp=None)
 
 
 def test_a_failed_compile_is_the_first_error(compiler, tmp_path):
@@ -98,20 +99,20 @@ def test_a_failed_compile_is_the_first_error(compiler, tmp_path):
         "echo 'x.c: In function f:' >&2; echo 'x.c:3:1: error: no such thing' >&2; exit 1"
     )
     with pytest.raises(NativeUnavailable, match=r"^the C compiler failed: x\.c:3:1: error: no su"):
-        build(tmp_path / "cache", openmp=None)
+        build(RECIPE, tmp_path / "cache", openmp=None)
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_cpu_without_the_instructions(monkeypatch, tmp_path):
     monkeypatch.setattr(building, "_cpu_flags", lambda: frozenset({"avx512f", "fma"}))
     with pytest.raises(NativeUnavailable, match="has no avx512_vnni, avx512bw"):
-        build(tmp_path, openmp=None)
+        build(RECIPE, tmp_path, openmp=None)
 
 
 def test_a_folder_that_cannot_be_made(native, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(NativeUnavailable, match="cannot be written"):
-        build(tmp_path / "file" / "cache", openmp=None)
+        build(RECIPE, tmp_path / "file" / "cache", openmp=None)
 
 
 def test_importing_compiles_and_loads_nothing(tmp_path):

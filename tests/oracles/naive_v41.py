@@ -384,7 +384,8 @@ class NaiveV41:
                         blocks = stage("blocks", layer, self.blocks(scores, layer))
                     allowed = self.allowed(n_tokens, layer, blocks)
                     picks = stage("picks", layer, self.picks(scores, allowed))
-            output = self.attention(low, window, rows, picks, layer)
+            mine = picks if self.ratio(layer) else [[] for _ in ids]
+            output = self.attention(low, window, rows, mine, layer)
             output = stage("attention", layer, output)
             for site in ("attn", "ffn"):
                 if site == "ffn":

@@ -52,10 +52,6 @@ class OutputRows:
         """Forget rows from `stop` on."""
         self.stop = max(self.base, min(self.stop, stop))
 
-    def drop_all(self) -> None:
-        """Forget all rows."""
-        self.base = self.stop = 0
-
     def drop_before(self, start: int) -> None:
         """Forget rows below `start`."""
         start = min(start, self.stop)

@@ -54,41 +54,43 @@ class V41Windows:
         first = max(0, start - (self._window - 1))
         return start if all(window.base <= first for window in state.windows) else None
 
-    def resume(self, state: V41State, *, start: int) -> None:
-        """Go back to `start`, where the state's own windows stand."""
-        for window in state.windows:
-            window.cut(start)
-        if state.outputs.base > start:
-            state.outputs.drop_all()
-        state.outputs.cut(start)
+    def begin(self, state: V41State) -> V41State:
+        """Return a state for a re-run: the same source rows, windows and outputs of its own.
 
-    def copy(self, state: V41State, source: V41State, *, start: int, settled: int) -> None:
+        So a re-run that is stopped, or finds a difference, leaves nothing behind.
+        """
+        scratch = V41State(state.config)
+        scratch.sources, scratch.settled, scratch.work = state.sources, state.settled, state.work
+        return scratch
+
+    def copy(self, scratch: V41State, source: V41State, *, start: int) -> None:
         """Take windows at `start`, and outputs before it that are wanted, from another state."""
-        first = self._begin(state, start)
-        for mine, theirs in zip(state.windows, source.windows, strict=True):
+        first = self._begin_windows(scratch, start)
+        for mine, theirs in zip(scratch.windows, source.windows, strict=True):
             mine.copy_rows(theirs, first, start)
-        wanted = max(self.wanted(settled), source.outputs.base)
+        wanted = max(self.wanted(scratch.settled), source.outputs.base)
         if wanted < start:
-            state.outputs.write(wanted, source.outputs.rows(wanted, start))
+            scratch.outputs.write(wanted, source.outputs.rows(wanted, start))
 
-    def begin_empty(self, state: V41State, *, start: int) -> None:
+    def begin_empty(self, scratch: V41State, *, start: int) -> None:
         """Begin windows at `start` with rows that stand for none."""
-        self._begin(state, start)
-        for window in state.windows:
+        self._begin_windows(scratch, start)
+        for window in scratch.windows:
             # Zeros, so that shapes are those of any other run of the same tile.
             window.write_zeros(start)
 
     def rerun_tile(
-        self, state: V41State, ids: Sequence[int], *, tile: int, empty_from: int
+        self, scratch: V41State, ids: Sequence[int], *, tile: int, empty_from: int
     ) -> int | None:
         """Run a settled tile again; returns the first position whose stored row is not the same.
 
         `empty_from` is where windows began empty, 0 when they did not.
         """
-        return rerun_tile(self._model, state, ids, tile=tile, empty_from=empty_from)
+        return rerun_tile(self._model, scratch, ids, tile=tile, empty_from=empty_from)
 
-    def finish(self, state: V41State, *, empty_from: int) -> None:
-        """Forget rows of a re-run that are not exact, and those that nothing will read."""
+    def finish(self, state: V41State, scratch: V41State, *, empty_from: int) -> None:
+        """Take what a re-run made, without rows that are not exact or that nothing will read."""
+        state.windows, state.outputs = scratch.windows, scratch.outputs
         for layer, window in enumerate(state.windows):
             window.drop_before(exact_from(empty_from, layer, window=self._window))
         n_layers = self._model.config.n_encoder_layers
@@ -115,25 +117,24 @@ class V41Windows:
         ]
         return wanted, b"".join(parts)
 
-    def restore(self, state: V41State, *, start: int, data: bytes) -> bool:
+    def restore(self, scratch: V41State, *, start: int, data: bytes) -> bool:
         """Begin windows at `start` with the rows of a snapshot; False if it is of another shape."""
         first = max(0, start - (self._window - 1))
         n_rows, width = start - first, self._model.config.head_dim
         sizes = n_rows * WINDOW.code_bytes(width), n_rows * WINDOW.scale_bytes(width)
-        if len(data) != len(state.windows) * sum(sizes):
+        if len(data) != len(scratch.windows) * sum(sizes):
             return False
-        self._begin(state, start)
+        self._begin_windows(scratch, start)
         stored = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        for window, part in zip(state.windows, stored.view(-1, sum(sizes)), strict=True):
+        for window, part in zip(scratch.windows, stored.view(-1, sum(sizes)), strict=True):
             codes, scales = part[: sizes[0]].view(n_rows, -1), part[sizes[0] :].view(n_rows, -1)
             window.write(first, BlockCodes(codes, scales))
         return True
 
-    def _begin(self, state: V41State, start: int) -> int:
-        """Begin windows and outputs anew for a run from `start`; returns the first window row."""
+    def _begin_windows(self, scratch: V41State, start: int) -> int:
+        """Begin windows for a run from `start`; returns the position of their first row."""
         first = max(0, start - (self._window - 1))
-        state.windows = [state.new_window(first) for _ in state.windows]
-        state.outputs.drop_all()
+        scratch.windows = [scratch.new_window(first) for _ in scratch.windows]
         return first
 
     def _first(self, wanted: int) -> int:
