@@ -98,7 +98,7 @@ def test_one_token_at_a_time_compresses_as_a_tile_does(engine, layer):
         assert (by_row.pending is None) == ((pos + 1) % by_row.ratio == 0)
     for kind in ("latents", "keys"):
         whole, single = (getattr(s, kind).values(0, 128 // s.ratio) for s in (by_tile, by_row))
-        assert float((whole != single).float().mean()) < 1e-3
+        assert torch.equal(whole, single)
 
 
 @pytest.mark.parametrize("n_fed", [1, 2, 3])
@@ -113,12 +113,11 @@ def test_a_group_begun_in_a_prefill_is_completed_by_decoding(engine, n_fed):
     source, other = sequence._state.sources[2], expected.sources[2]
     assert (source.pending is None) == (n % 2 == 0)
     mine, theirs = source.latents.values(0, n // 2), other.latents.values(0, n // 2)
-    assert float((mine != theirs).float().mean()) < 1e-3
-    assert torch.equal(mine[:65], theirs[:65])
+    assert torch.equal(mine, theirs)
     sequence.close()
 
 
-@pytest.mark.parametrize("n_tokens", [1, 2, 3, 5, 127, 129])
+@pytest.mark.parametrize("n_tokens", [1, 2, 5, 127, 129])
 def test_padding_is_in_no_group(engine, monkeypatch, n_tokens):
     """A compressor that knew no lengths put the first token's rows, or padding, into the first full
     group. https://github.com/GDzhu01/vllm-ascend-deepseekv4/pull/77"""
@@ -195,7 +194,7 @@ def test_a_tile_longer_than_the_window_keeps_what_its_rows_need(engine, traced, 
         assert float(error[t]) < 1e-4
 
 
-@pytest.mark.parametrize("pos", [130, 131, 132, 133])
+@pytest.mark.parametrize("pos", [130, 131])
 def test_a_decoded_token_is_scored_against_its_own_sources_keys(engine, pos):
     """The vendor's code scores odd steps of ratio-2 layers against another layer's keys, so that a
     decoded token differs from the same token in a prefill.
@@ -227,7 +226,7 @@ def test_a_decoded_token_is_scored_against_its_own_sources_keys(engine, pos):
 
 
 @pytest.mark.parametrize("replay_windows", [1, 2])
-@pytest.mark.parametrize("n_tokens", [5, 17, 130, 300])
+@pytest.mark.parametrize("n_tokens", [5, 17, 130])
 def test_no_row_of_a_replay_reads_below_its_start(model_dir, replay_windows, n_tokens):
     """Windows narrower than what is retained read a page that is not theirs.
 

@@ -278,7 +278,7 @@ def test_a_rows_experts_do_not_depend_on_the_rows_beside_it(model):
             assert torch.equal(block._experts(other, every)[kept], whole[kept])
 
 
-@pytest.mark.parametrize("n_tokens", [1, 2, 5, 16, 63, 127])
+@pytest.mark.parametrize("n_tokens", [1, 2, 17, 127])
 def test_a_token_alone_in_its_tile_has_the_bits_of_a_full_one(engine, n_tokens):
     """An uneven batch: padding, other lengths and later tokens change no earlier bit."""
     family = engine.family

@@ -75,7 +75,7 @@ def test_an_open_sequence_lends_an_identical_prompt_in_ram(cold):
     first.close()
 
 
-@pytest.mark.parametrize("changed", [0, 64, 127])
+@pytest.mark.parametrize("changed", [0, 127])
 def test_one_other_token_anywhere_in_a_block_is_no_hit(cold, changed):
     first = cold.sequence()
     first.prefill(IDS[:130])
@@ -93,7 +93,7 @@ def test_less_than_one_block_is_encoded_again(engine):
         assert (usage.reused_disk, usage.encoded) == (0, 127)
 
 
-@pytest.mark.parametrize("n_fed", [128, 129, 256])
+@pytest.mark.parametrize("n_fed", [128, 257])
 def test_a_hit_is_as_long_as_the_whole_blocks_that_were_fed(engine, n_fed):
     """The offset of what is stored is the number of ids fed, not one more or less.
 
