@@ -4,7 +4,8 @@ Queries are low-rank; one row per token is key and value for all heads, its last
 adjacent pairs. Window rows are rounded to fp8 as trained. Since values carry rotated channels, the
 output is turned back by the query's own angle before the grouped low-rank output projection.
 
-Letters: T rows, D hidden, R query rank, H heads, d head dimension, g output groups.
+Letters: T rows, D hidden, R query rank, H heads, d head dimension, g output groups, n window
+keys, N stored rows.
 """
 
 from __future__ import annotations

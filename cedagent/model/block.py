@@ -18,7 +18,7 @@ from ced_kernels.ordered.kernel_set import OrderedKernels
 from ced_kernels.ordered.norm import ordered_rms_norm
 from cedagent.model.attention import Attention
 from cedagent.model.engram import Engram
-from cedagent.model.forward import Forward
+from cedagent.model.forward import Forward, Shared
 from cedagent.model.hyper import HyperConnection, collapse, expand
 from cedagent.model.indexer import Indexer
 from cedagent.model.moe import MixtureOfExperts
@@ -94,7 +94,7 @@ class Block:
         stored = torch.empty(0, config.head_dim)
         source = config.kv_source(layer)
         if source is None:
-            rows.shared.picks = None
+            rows = rows.sharing(Shared())
         else:
             kept = sources[source]
             n_rows = rows.stop // kept.ratio

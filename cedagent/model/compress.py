@@ -29,9 +29,9 @@ class Ungrouped(NamedTuple):
     gate: Tensor | None
     """[T, d]; None at ratio 1."""
 
-    def row(self, index: int) -> Ungrouped:
-        """Return one token's projections, copied."""
-        kept = slice(index, index + 1)
+    def part(self, start: int, stop: int) -> Ungrouped:
+        """Return some tokens' projections, copied."""
+        kept = slice(start, stop)
         return Ungrouped(
             self.kv[kept].clone(), None if self.gate is None else self.gate[kept].clone()
         )

@@ -5,7 +5,7 @@ windows are their own. A bounded replay runs its rows as one batch and clips win
 An exact replay runs encode's absolute tiles, each layer from its own start on, and equals a full
 one bit for bit.
 
-Letters: T rows, S streams, D hidden.
+Letters: T rows, S streams, D hidden, n tiles.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which rows one forward runs, and which window keys each of them sees.
+"""Which rows one forward runs, and which window keys each of them sees (report, CSA2 and replay).
 
 Three kinds: a whole tile at its absolute place, a batch of rows as a replay runs them, and the one
 row of a decoded token. Shapes are a function of positions alone, never of what was cached.
 
-Letters: T rows, n window keys.
+Letters: T rows, n window keys, K picks, B candidate blocks.
 """
 
 from __future__ import annotations

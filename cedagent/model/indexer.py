@@ -5,7 +5,8 @@ with queries of its own. The candidate source also keeps the best blocks of rows
 sources pick inside them alone. Keys and queries are rounded to fp4 as trained. Every query is
 scored against its source's own keys, at odd lengths too (docs/decisions/0005).
 
-Letters: T rows, D hidden, R query rank, h index heads, k index head dimension, G groups, N rows.
+Letters: T rows, D hidden, R query rank, h index heads, k index head dimension, d head dimension,
+G groups, N stored rows, K picks.
 """
 
 from __future__ import annotations

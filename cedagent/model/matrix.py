@@ -4,6 +4,8 @@ Stored as bf16 or float32, as fp8 with ue8m0 scales, or as packed fp4 with ue8m0
 release's safetensors have them (technical report arXiv 2609.19969; tensors NAME.weight and
 NAME.scale). Knows the formats, no model. Values are a function of the stored bytes alone: kept or
 dequantised, whole or by rows, they have the same bits.
+
+Letters: N rows, K columns, T rows asked for.
 """
 
 from __future__ import annotations
@@ -46,17 +48,7 @@ class Matrix:
         self._stored = stored
         self._rows_per_scale = rows_per_scale
         self._keep = keep
-        self._value: Tensor | None = None
         self._transposed: Tensor | None = None
-
-    def value(self) -> Tensor:
-        """Return the matrix, [N, K] float32, not to be written to; raises WeightsError."""
-        if self._value is not None:
-            return self._value
-        value = self._dequantized()
-        if not self._keep:
-            self._value = value
-        return value
 
     def transposed(self) -> Tensor:
         """Return it as [K, N] float32, contiguous, as ordered products read it.
@@ -65,30 +57,29 @@ class Matrix:
         """
         if self._transposed is not None:
             return self._transposed
-        transposed = self._dequantized().t().contiguous()
+        codes, scales = self._stored()
+        if scales is not None and self._rows_per_scale > 1:
+            scales = scales.repeat_interleave(self._rows_per_scale, 0)[: len(codes)]
+        transposed = self._decode(codes, scales).t().contiguous()
         if not self._keep:
             self._transposed = transposed
         return transposed
+
+    def value(self) -> Tensor:
+        """Return the matrix, [N, K] float32, a view of `transposed`; raises WeightsError."""
+        return self.transposed().t()
 
     def rows(self, index: Tensor) -> Tensor:
         """Return rows [T, K] float32 by their numbers [T] int64; reads no others.
 
         Raises WeightsError.
         """
-        if self._value is not None:
-            return self._value[index]
         codes, scales = self._stored()
         if scales is None:
             return self._decode(codes[index], None)
         # Not every type of codes can be gathered, bytes can.
         gathered = codes.view(torch.uint8)[index].view(codes.dtype)
         return self._decode(gathered, scales[index // self._rows_per_scale])
-
-    def _dequantized(self) -> Tensor:
-        codes, scales = self._stored()
-        if scales is not None and self._rows_per_scale > 1:
-            scales = scales.repeat_interleave(self._rows_per_scale, 0)[: len(codes)]
-        return self._decode(codes, scales)
 
     def _decode(self, codes: Tensor, scales: Tensor | None) -> Tensor:
         if scales is None:

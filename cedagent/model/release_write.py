@@ -3,6 +3,8 @@
 Technical report arXiv 2609.19969; formats as the release's safetensors and quantization_config have
 them. Knows bytes and rounding, not where the values come from. What it writes is what
 ReleaseCheckpoint reads: values rounded to bf16, fp8 or fp4 once, here.
+
+Letters: N rows, K columns.
 """
 
 from __future__ import annotations

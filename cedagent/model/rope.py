@@ -3,6 +3,8 @@
 Layers that only see a window turn with rope_theta; layers with a compressed branch turn everything
 (queries, window rows, latents, index keys, the inverse on the output) with compress_rope_theta and
 YaRN. Only the last qk_rope_head_dim channels turn, in adjacent pairs.
+
+Letters: T rows, R rotated channels.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A KV source's rows: latents and index keys, written as tiles or one token at a time.
 
-These are the settled streams of a V4.1 sequence. A re-run of known tokens never writes them: it
-compares what it computes with what is stored.
+These are the settled streams of a V4.1 sequence (report, CSA2: the shared global memory). A re-run
+of known tokens never writes them: it compares what it computes with what is stored.
 
-Letters: G groups, r ratio.
+Letters: D hidden, G groups, r ratio.
 """
 
 from __future__ import annotations
@@ -70,19 +70,18 @@ class Source:
         """Write the rows of a whole tile x [128, D] of a sequence with `n_tokens` tokens."""
         tokens = self._compressor.project(x)
         self._write(tokens, rows.start, stored)
-        last = n_tokens - 1 - rows.start
-        incomplete = last < rows.n and n_tokens % stored.ratio
-        stored.pending = tokens.row(last) if incomplete else None
+        last, begun = n_tokens - rows.start, n_tokens % stored.ratio
+        stored.pending = tokens.part(last - begun, last) if last < rows.n and begun else None
 
     def row(self, x: torch.Tensor, pos: int, stored: SourceRows) -> None:
         """Take the token at `pos`, x [1, D]; writes a row when its group is complete."""
         tokens = self._compressor.project(x)
+        if pos % stored.ratio:
+            assert stored.pending is not None
+            tokens = tokens.after(stored.pending)
         if (pos + 1) % stored.ratio:
             stored.pending = tokens
             return
-        if stored.ratio > 1:
-            assert stored.pending is not None
-            tokens = tokens.after(stored.pending)
         self._write(tokens, pos + 1 - stored.ratio, stored)
         stored.pending = None
 

@@ -1,4 +1,4 @@
-"""Rows of one kind by absolute position, as the codes and scales that are stored.
+"""Rows of one kind by absolute position, as codes and scales (report, quantised cache).
 
 What is read is always what the codes say: live rows and restored ones are the same numbers. The
 decoded values are kept beside the codes, since every later tile reads them again.

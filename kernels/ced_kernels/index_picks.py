@@ -45,7 +45,7 @@ def top_picks(scores: Tensor, *, n_picks: int) -> Tensor:
     exact ties common (relu gives 0), and every implementation must then read the same rows.
     """
     best = _best(scores, min(n_picks, scores.shape[1]))
-    picks = best.nonzero()[:, 1].view(len(scores), -1)
+    picks = best.nonzero()[:, 1].view(len(scores), min(n_picks, scores.shape[1]))
     # NaN scores compare false and become -1 too: damage must not become a row to read.
     return picks.masked_fill(~(scores.gather(1, picks) > float("-inf")), -1)
 
@@ -59,7 +59,7 @@ def candidate_blocks(scores: Tensor, *, visible: Tensor, n_blocks: int, block: i
     """
     n_rows, width = scores.shape
     padded = torch.nn.functional.pad(scores, (0, -width % block), value=float("-inf"))
-    best = padded.view(n_rows, -1, block).amax(-1)
+    best = padded.view(n_rows, padded.shape[1] // block, block).amax(-1)
     newest = ((visible - 1) // block).unsqueeze(1)
     best = best.masked_fill(torch.arange(best.shape[1]) == newest, float("inf"))
     return _best(best, min(n_blocks, best.shape[1])) & (best > float("-inf"))

@@ -7,9 +7,17 @@ at the n-th poll, for every n there is.
 import shutil
 
 import pytest
-from v41_runs import answer, cold, publish, some_ids, tensor_bytes, write_wide
+from v41_runs import (
+    answer,
+    cold,
+    publish,
+    slow,
+    some_ids,
+    tensor_bytes,
+    with_store,
+    write_wide,
+)
 
-from cedagent.engine import Engine
 from cedagent.engine.v41.windows import V41Windows
 from cedagent.errors import EngineError
 
@@ -20,12 +28,12 @@ SUFFIX = some_ids(20, seed=1)
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """W = 100: an empty start lies 100 + 4 * 99 rows back, so a re-run to 640 has four tiles."""
-    return write_wide(tmp_path_factory.mktemp("w100") / "model")
+    return write_wide(tmp_path_factory.mktemp("w100") / "model", n_encoder_layers=4)
 
 
 @pytest.fixture(scope="module")
 def expected(model):
-    return cold(Engine.load(model), IDS + SUFFIX)
+    return cold(model, IDS + SUFFIX)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +48,7 @@ def bare(model, tmp_path_factory):
 
 @pytest.fixture
 def engine(model, bare, tmp_path):
-    opened = Engine.load(model, kv=shutil.copytree(bare, tmp_path / "kv"))
+    opened = with_store(model, shutil.copytree(bare, tmp_path / "kv"))
     assert opened.store.match(IDS).snapshots == ()
     yield opened
     opened.close()
@@ -52,9 +60,9 @@ def at_poll(n):
     return lambda: next(polls, False)
 
 
-@pytest.mark.parametrize("n", [0, 1, 4, 5, 6])
+@pytest.mark.parametrize("n", [4, *map(slow, (0, 1, 5, 6))])
 def test_a_stopped_prefill_keeps_whole_tiles_and_goes_on(model, tmp_path, expected, n):
-    engine = Engine.load(model, kv=tmp_path / "kv")
+    engine = with_store(model, tmp_path / "kv")
     sequence = engine.sequence()
     usage = sequence.prefill(IDS, cancelled=at_poll(n))
     assert usage.cancelled
@@ -68,13 +76,13 @@ def test_a_stopped_prefill_keeps_whole_tiles_and_goes_on(model, tmp_path, expect
     assert (usage.reused_ram, usage.rerun) == (min(n, 5) * 128, 0)
     assert not engine.notices
     engine.close()
-    restarted = Engine.load(model, kv=tmp_path / "kv")
+    restarted = with_store(model, tmp_path / "kv")
     assert answer(restarted, IDS, SUFFIX)[0] == expected
     assert not restarted.notices
     restarted.close()
 
 
-@pytest.mark.parametrize("n", range(6))
+@pytest.mark.parametrize("n", [1, 3, *map(slow, (0, 2, 4, 5))])
 def test_a_stopped_rerun_from_empty_windows_goes_on(engine, expected, n):
     sequence = engine.sequence(IDS)
     usage = sequence.prefill(SUFFIX[:3], cancelled=at_poll(n))
@@ -88,19 +96,19 @@ def test_a_stopped_rerun_from_empty_windows_goes_on(engine, expected, n):
     assert engine.store.match(IDS).blocks == 5
 
 
-@pytest.mark.parametrize("n", range(1, 5))
+@pytest.mark.parametrize("n", [3, *map(slow, (1, 2, 4))])
 def test_a_stopped_rerun_publishes_no_snapshot_of_unfinished_windows(
     model, engine, expected, n, tmp_path
 ):
     engine.sequence(IDS).prefill(SUFFIX[:3], cancelled=at_poll(n))
     engine.close()
-    restarted = Engine.load(model, kv=tmp_path / "kv")
+    restarted = with_store(model, tmp_path / "kv")
     assert answer(restarted, IDS, SUFFIX)[0] == expected
     assert restarted.notices == []
     restarted.close()
 
 
-@pytest.mark.parametrize("n", range(1, 5))
+@pytest.mark.parametrize("n", [2, *map(slow, (1, 3, 4))])
 def test_another_sequence_takes_nothing_unfinished_from_a_stopped_one(engine, expected, n):
     stopped = engine.sequence(IDS)
     stopped.prefill(SUFFIX[:3], cancelled=at_poll(n))
@@ -113,20 +121,21 @@ def test_another_sequence_takes_nothing_unfinished_from_a_stopped_one(engine, ex
     assert tensor_bytes(fork.logits) == expected
 
 
-@pytest.mark.parametrize("n", range(3))
+@pytest.mark.parametrize("n", [1, slow(0), slow(2)])
 def test_a_stopped_rerun_from_a_snapshot_goes_on_where_it_was(model, tmp_path, n):
     publish(model, tmp_path / "kv", IDS, replay_windows=2)
-    engine = Engine.load(model, kv=tmp_path / "kv", replay_windows=2)
+    engine = with_store(model, tmp_path / "kv", replay_windows=2)
     sequence = engine.sequence(IDS)
     first = sequence.prefill(SUFFIX[:3], cancelled=at_poll(n))
     second = sequence.prefill(SUFFIX[3:])
     assert first.cancelled
     assert first.rerun + second.rerun == 256
-    assert tensor_bytes(sequence.logits) == cold(Engine.load(model, replay_windows=2), IDS + SUFFIX)
+    assert tensor_bytes(sequence.logits) == cold(model, IDS + SUFFIX, replay_windows=2)
     assert engine.notices == []
     engine.close()
 
 
+@pytest.mark.slow
 def test_stopping_again_and_again(engine, expected):
     sequence = engine.sequence(IDS)
     for token in SUFFIX[:5]:
@@ -136,7 +145,7 @@ def test_stopping_again_and_again(engine, expected):
     assert engine.notices == []
 
 
-@pytest.mark.parametrize("n", [0, 1, 3])
+@pytest.mark.parametrize("n", [1, slow(0), slow(3)])
 def test_an_interrupted_rerun_goes_on_too(engine, expected, monkeypatch, n):
     sequence, windows = engine.sequence(IDS), engine.family.windows
     rerun_tile, polls = windows.rerun_tile, at_poll(n)

@@ -4,14 +4,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from v41_runs import last_rows, row_bytes, some_ids, source_rows, tensor_bytes, write_small
-
-from cedagent.engine import Engine
+from v41_runs import (
+    alone,
+    last_rows,
+    row_bytes,
+    slow,
+    some_ids,
+    source_rows,
+    tensor_bytes,
+    write_small,
+)
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
-    return Engine.load(write_small(tmp_path_factory.mktemp("w16") / "model"), mode="full")
+    return alone(write_small(tmp_path_factory.mktemp("w16") / "model"), mode="full")
 
 
 def rows_below(engine, ids, n):
@@ -33,23 +40,24 @@ def rows_below(engine, ids, n):
     return found
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 16, 17, 100, 127, 129, 200])
+@pytest.mark.parametrize(
+    "n", [1, 17, 129, slow(2), slow(5), slow(16), slow(100), slow(127), slow(200)]
+)
 def test_a_prefix_alone_and_before_other_texts(engine, n):
     """Alone, the rest of its last tile is padding."""
     prefix = some_ids(n)
-    alone = rows_below(engine, prefix, n)
-    for seed, more in ((1, 1), (2, 27), (3, 100)):
+    by_itself = rows_below(engine, prefix, n)
+    for seed, more in ((1, 1), (2, 100)):
         longer = prefix + some_ids(more, seed=seed)
-        assert rows_below(engine, longer, n) == alone, f"{more} tokens after it"
+        assert rows_below(engine, longer, n) == by_itself, f"{more} tokens after it"
 
 
 def test_a_tile_full_of_one_token(engine):
     """All rows of the rest go to the same experts."""
     prefix = some_ids(20)
-    alone = rows_below(engine, prefix, 20)
-    for token in (0, 7, prefix[-1]):
-        assert rows_below(engine, prefix + [token] * 108, 20) == alone
-        assert rows_below(engine, prefix + [token] * 109, 20) == alone
+    by_itself = rows_below(engine, prefix, 20)
+    for token in (0, prefix[-1]):
+        assert rows_below(engine, prefix + [token] * 108, 20) == by_itself
 
 
 @pytest.mark.slow
@@ -68,7 +76,7 @@ def experts_of(engine, layer):
     return blocks[layer]._experts
 
 
-def some_rows(n, width=128, seed=0):
+def some_rows(n, width=64, seed=0):
     return torch.randn(n, width, generator=torch.Generator().manual_seed(seed))
 
 
@@ -81,10 +89,10 @@ def test_experts_run_a_row_alone_as_in_company(engine, layer):
     with engine.forward():
         expected = experts(x, ALL)
         for row in (0, 1, 15, 16, 17, 64, 127):
-            alone = torch.zeros(128, 128)
-            alone[row] = x[row]
+            lonely = torch.zeros(128, 64)
+            lonely[row] = x[row]
             routed = torch.arange(128) == row
-            assert torch.equal(experts(alone, routed)[row], expected[row])
+            assert torch.equal(experts(lonely, routed)[row], expected[row])
             # Also among rows that are not routed, whatever they hold.
             assert torch.equal(experts(x, routed)[row], expected[row])
             # And as the one row of a decoded token.

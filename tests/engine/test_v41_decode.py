@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from v41_runs import run, some_ids, taken, write_small
-
-from cedagent.engine import Engine
+from v41_runs import alone, run, slow, some_ids, taken, write_small
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 W = 16
 PREFILLS = (1, 2, 3, W - 1, W, W + 1, 2 * W + 1, 101)
 GOLDEN = ("v41_tiny", "v41_tiny_engram")
+QUICK = {("v41_tiny", 101), ("v41_tiny_engram", 17)}
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +23,7 @@ def engines(tmp_path_factory):
     """The vectors' models, and one of our own; a full prefill leaves all decoder windows."""
     made = {"ours": write_small(tmp_path_factory.mktemp("ours") / "model")}
     made |= {name: VECTORS / name for name in GOLDEN}
-    return {name: Engine.load(folder, mode="full") for name, folder in made.items()}
+    return {name: alone(folder, mode="full") for name, folder in made.items()}
 
 
 @pytest.fixture(scope="module")
@@ -70,18 +69,20 @@ def test_every_mode_of_a_layer_is_there(engines):
         assert config.engram_layer_ids == {"ours": (1, 2), "v41_tiny_engram": (1, 3)}.get(name, ())
 
 
-@pytest.mark.parametrize("prefill", PREFILLS)
-@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize(
+    ("name", "prefill"),
+    [case if case in QUICK else slow(*case) for case in [(g, p) for g in GOLDEN for p in PREFILLS]],
+)
 def test_tokens_after_a_prefill_are_within_bounds(engines, texts, name, prefill):
-    ids = texts[name][: prefill + 12]
+    ids = texts[name][: prefill + 9]
     found, _ = decoded(engines[name], ids, prefill)
     expect_within_bounds(found, engines[name].logits(ids)[prefill - 1 :])
 
 
-@pytest.mark.parametrize("prefill", [1, 16, 121, 127, 128])
+@pytest.mark.parametrize("prefill", [1, 121, slow(16), slow(127), slow(128)])
 def test_on_a_cpu_decoded_tokens_leave_the_bits_of_a_prefill(engines, texts, prefill):
     """Logits, source rows, the pending token and the windows of both halves."""
-    ids = texts["ours"][: prefill + 12]
+    ids = texts["ours"][: prefill + 9]
     found, left = decoded(engines["ours"], ids, prefill)
     assert torch.equal(found, engines["ours"].logits(ids)[prefill - 1 :])
     assert left == run(engines["ours"], ids)

@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from v41_runs import answer, publish, some_ids, write_small
+from v41_runs import alone, answer, publish, slow, some_ids, with_store, write_small
 
 from ced_kernels.rope import Yarn
 from ced_kvstore import Store
-from cedagent.engine import Engine
 from cedagent.engine.fingerprint import fingerprint
 from cedagent.engine.v41.family import V41Family
 from cedagent.model.release import tensor_shapes
@@ -156,7 +155,7 @@ def test_the_token_map_has_a_field(config):
 
 def test_replay_settings_change_nothing(model):
     engines = [
-        Engine.load(model, **options)
+        alone(model, **options)
         for options in ({}, {"replay_windows": 3}, {"mode": "exact"}, {"mode": "full"})
     ]
     first, *others = [fingerprint(engine.family, model) for engine in engines]
@@ -165,7 +164,7 @@ def test_replay_settings_change_nothing(model):
 
 def test_a_miss_names_whichever_field_differs(model, tmp_path):
     publish(model, tmp_path / "kv", IDS)
-    engine = Engine.load(model, kv=tmp_path / "kv")
+    engine = with_store(model, tmp_path / "kv")
     fields, streams = fingerprint(engine.family, model), engine.family.streams()
     assert engine.store.explain(IDS[:256]).reason == "hit"
     for name in fields:
@@ -192,17 +191,17 @@ def altered_weights(model, dst, name):
     ("name", "field"),
     [
         ("layers.2.ffn.experts.1.w2.weight", "weights.layers.2"),
-        ("layers.3.attn.wkv.scale", "weights.layers.3"),
-        ("layers.4.attn.compressor.wkv.weight", "weights.layers.4"),
+        slow("layers.3.attn.wkv.scale", "weights.layers.3"),
+        slow("layers.4.attn.compressor.wkv.weight", "weights.layers.4"),
         ("layers.4.attn.wkv.weight", None),
-        ("layers.6.ffn.gate.weight", None),
-        ("head.weight", None),
+        slow("layers.6.ffn.gate.weight", None),
+        slow("head.weight", None),
     ],
 )
 def test_a_changed_weight_is_a_miss_where_rows_depend_on_it(model, tmp_path, name, field):
     publish(model, tmp_path / "kv", IDS)
     folder = altered_weights(model, tmp_path / "altered", name)
-    engine = Engine.load(folder, kv=tmp_path / "kv")
+    engine = with_store(folder, tmp_path / "kv")
     reason = engine.store.explain(IDS[:256]).reason
     _, usage = answer(engine, IDS, [5])
     assert (reason, usage.reused_disk) == (("hit", 256) if field is None else
@@ -220,7 +219,7 @@ def test_a_changed_config_or_token_map_is_a_miss(tmp_path):
         values = json.loads((folder / file).read_text())
         change(values)
         (folder / file).write_text(json.dumps(values))
-        engine = Engine.load(folder, kv=tmp_path / "kv")
+        engine = with_store(folder, tmp_path / "kv")
         reason = engine.store.explain(IDS[:256]).reason
         engine.close()
         return reason

@@ -5,9 +5,18 @@ run: in a tile, in a re-run, or as a decoded row.
 """
 
 import pytest
-from v41_runs import answer, cold, publish, some_ids, tensor_bytes, write_small
+from v41_runs import (
+    alone,
+    answer,
+    cold,
+    publish,
+    slow,
+    some_ids,
+    tensor_bytes,
+    with_store,
+    write_small,
+)
 
-from cedagent.engine import Engine
 from cedagent.model.encoder import Encoder
 from cedagent.model.engram import hash_ids
 from cedagent.model.engram_map import load_token_map
@@ -48,9 +57,11 @@ def expect_as_in_one_pass(engine, ids, hashed):
         assert hashes.equal(expected[start : start + len(hashes)]), f"from {start} on"
 
 
-@pytest.mark.parametrize("cuts", [(), (1, 2, 3), (126, 127, 128, 129, 130), (254, 257)])
+@pytest.mark.parametrize(
+    "cuts", [(126, 127, 128, 129, 130), *map(slow, ((), (1, 2, 3), (254, 257)))]
+)
 def test_over_every_cut_of_a_prefill(model, hashed, cuts):
-    engine, ids = Engine.load(model), some_ids(300)
+    engine, ids = alone(model), some_ids(300)
     sequence = engine.sequence()
     for a, b in zip((0, *cuts), (*cuts, 300), strict=True):
         sequence.prefill(ids[a:b])
@@ -58,9 +69,9 @@ def test_over_every_cut_of_a_prefill(model, hashed, cuts):
     expect_as_in_one_pass(engine, ids, hashed)
 
 
-@pytest.mark.parametrize("prefill", [1, 2, 125, 127, 128, 129])
+@pytest.mark.parametrize("prefill", [125, *map(slow, (1, 2, 127, 128, 129))])
 def test_over_decoded_tokens_and_their_settling(model, hashed, prefill):
-    engine, ids = Engine.load(model), some_ids(prefill + 12)
+    engine, ids = alone(model), some_ids(prefill + 12)
     sequence = engine.sequence()
     sequence.prefill(ids[:prefill])
     for token in ids[prefill:-2]:
@@ -72,26 +83,26 @@ def test_over_decoded_tokens_and_their_settling(model, hashed, prefill):
     expect_as_in_one_pass(engine, ids, hashed)
 
 
-@pytest.mark.parametrize("known", [256, 257, 300])
+@pytest.mark.parametrize("known", [257, slow(256), slow(300)])
 def test_over_a_restore_and_its_rerun(model, tmp_path, hashed, known):
     ids = some_ids(known + 9)
     publish(model, tmp_path / "kv", ids[:known])
-    engine = Engine.load(model, kv=tmp_path / "kv")
+    engine = with_store(model, tmp_path / "kv")
     hashed.clear()
     got, usage = answer(engine, ids[:known], ids[known:])
     assert [(start, rerun) for start, _, rerun in hashed] == [(128, True), (256, False)]
     expect_as_in_one_pass(engine, ids, hashed)
-    assert (got, usage.reused_disk) == (cold(Engine.load(model), ids), 256)
+    assert (got, usage.reused_disk) == (cold(model, ids), 256)
     engine.close()
 
 
-@pytest.mark.parametrize("back", [1, 2, 3])
-def test_a_lost_id_before_the_anchor_would_show(model, tmp_path, back):
+@pytest.mark.parametrize("back", [3, slow(1), slow(2)])
+def test_a_lost_id_before_the_anchor_would_show(model, tmp_path, monkeypatch, back):
     """The ids before a restore's first tile come from the text, so a hit without them differs."""
     ids = some_ids(300)
     publish(model, tmp_path / "kv", ids)
-    expected = cold(Engine.load(model), [*ids, 5])
-    engine = Engine.load(model, kv=tmp_path / "kv")
+    expected = cold(model, [*ids, 5])
+    engine = with_store(model, tmp_path / "kv")
     hashes = engine.family.model.hashes
 
     def short_of_memory(known, start, stop):
@@ -99,7 +110,7 @@ def test_a_lost_id_before_the_anchor_would_show(model, tmp_path, back):
             known = [*known[: start - back], 11, *known[start - back + 1 :]]
         return hashes(known, start, stop)
 
-    engine.family.model.hashes = short_of_memory
+    monkeypatch.setattr(engine.family.model, "hashes", short_of_memory)
     sequence = engine.sequence(ids)
     sequence.prefill([5])
     assert tensor_bytes(sequence.logits) != expected

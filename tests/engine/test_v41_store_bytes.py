@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from v41_runs import publish, some_ids, write_small
+from v41_runs import publish, some_ids, with_store, write_small
 
 from ced_kernels.block_codes import WINDOW
 from ced_kvstore.record import ALIGN, HEADER_BYTES, Header, Kind
-from cedagent.engine import Engine
 from cedagent.engine.v41.state import V41State
 from cedagent.engine.v41.streams import declared_streams
 from cedagent.engine.v41.windows import V41Windows
@@ -93,12 +92,12 @@ def records(kv):
 
 def test_a_store_takes_what_the_arithmetic_says(tmp_path):
     model = write_small(tmp_path / "model")
-    publish(model, tmp_path / "kv", some_ids(700))
+    publish(model, tmp_path / "kv", some_ids(300))
     # Head dimension 64, index keys of 32; sources with ratio 2 and 1; 4 layers with 15 rows.
     per_token = (64 // 2 + 64 // 16 + 32 // 2 + 32 // 32) * (1 / 2 + 1)
     found = list(records(tmp_path / "kv"))
     blocks = [header.length for header, _ in found if header.kind == Kind.BLOCK]
-    assert blocks == [512 + 128 * per_token] * 5
+    assert blocks == [512 + 128 * per_token] * 2
     snapshots = [header.length for header, _ in found if header.kind == Kind.SNAPSHOT]
     assert snapshots == [4 * 15 * (64 + 64 // 32)]
 
@@ -126,7 +125,7 @@ def key_values(raw, n_rows, width):
 def test_the_bytes_are_the_codes_of_the_values_that_others_cache(tmp_path):
     expected = load_file(GOLDEN / "expected.safetensors")
     publish(GOLDEN, tmp_path / "kv", expected["input_ids"].tolist())
-    engine = Engine.load(GOLDEN, kv=tmp_path / "kv")
+    engine = with_store(GOLDEN, tmp_path / "kv")
     streams = engine.store.streams
     engine.close()
     ((_, payload),) = [r for r in records(tmp_path / "kv") if r[0].kind == Kind.BLOCK]

@@ -7,14 +7,22 @@ when bounded, a trapezoid when exact, N when full.
 import random
 
 import pytest
-from v41_runs import answer, publish, some_ids, write_small, write_wide
+from v41_runs import (
+    alone,
+    answer,
+    publish,
+    slow,
+    some_ids,
+    with_store,
+    write_small,
+    write_wide,
+)
 
-from cedagent.engine import Engine
 from cedagent.model.block import Block
 from cedagent.model.source import Source
 
 W, E, D = 16, 4, 3
-LENGTHS = (1, 15, 16, 17, 127, 128, 129, 300)
+LENGTHS = [129, *map(slow, (1, 15, 16, 17, 127, 128, 300))]
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +39,9 @@ def work_of(engine, ids):
 
 
 @pytest.mark.parametrize("n", LENGTHS)
-@pytest.mark.parametrize("windows", [1, 2, 3])
+@pytest.mark.parametrize("windows", [1, slow(2), slow(3)])
 def test_a_bounded_cold_prefill(model, n, windows):
-    work, usage = work_of(Engine.load(model, replay_windows=windows), some_ids(n))
+    work, usage = work_of(alone(model, replay_windows=windows), some_ids(n))
     replayed = min(n, windows * W)
     assert work.valid == [n] * E + [replayed] * D
     assert work.projected == n
@@ -45,7 +53,7 @@ def test_a_bounded_cold_prefill(model, n, windows):
 
 @pytest.mark.parametrize("n", LENGTHS)
 def test_an_exact_cold_prefill_is_a_trapezoid(model, n):
-    work, usage = work_of(Engine.load(model, mode="exact"), some_ids(n))
+    work, usage = work_of(alone(model, mode="exact"), some_ids(n))
     rows = [min(n, W + (left - 1) * (W - 1)) for left in (3, 2, 1)]
     assert work.valid == [n] * E + rows
     assert usage.replayed == rows[0]
@@ -56,7 +64,7 @@ def test_an_exact_cold_prefill_is_a_trapezoid(model, n):
 
 @pytest.mark.parametrize("n", LENGTHS)
 def test_a_full_cold_prefill_runs_every_row(model, n):
-    work, usage = work_of(Engine.load(model, mode="full"), some_ids(n))
+    work, usage = work_of(alone(model, mode="full"), some_ids(n))
     assert work.valid == [n] * (E + D)
     assert work.padded == [-n % 128] * (E + D)
     assert (work.projected, usage.replayed) == (n, n)
@@ -79,14 +87,14 @@ def test_counters_say_what_the_layers_ran(model, monkeypatch, mode):
 
     monkeypatch.setattr(Block, "run", spy_run)
     monkeypatch.setattr(Source, "tile", spy_tile)
-    work, _ = work_of(Engine.load(model, mode=mode), some_ids(301))
+    work, _ = work_of(alone(model, mode=mode), some_ids(301))
     assert ran == work.valid
     assert projected == [128, 128, 45]
     assert sum(projected) == work.projected
 
 
 def test_an_append_runs_its_tokens_and_the_unfinished_tile(model):
-    engine = Engine.load(model)
+    engine = alone(model)
     sequence = engine.sequence()
     sequence.prefill(some_ids(200))
     work = sequence._state.work
@@ -98,7 +106,7 @@ def test_an_append_runs_its_tokens_and_the_unfinished_tile(model):
 
 
 def test_decoded_tokens_run_one_row_in_every_layer(model):
-    sequence = Engine.load(model).sequence()
+    sequence = alone(model).sequence()
     sequence.prefill(some_ids(125))
     work = sequence._state.work
     before = list(work.valid)
@@ -115,13 +123,13 @@ def test_a_rerun_has_its_own_counter(tmp_path):
     model = write_wide(tmp_path / "model")
     ids = some_ids(650)
     publish(model, tmp_path / "kv", ids)
-    engine = Engine.load(model, kv=tmp_path / "kv")
+    engine = with_store(model, tmp_path / "kv")
     sequence = engine.sequence(ids)
     usage = sequence.prefill(some_ids(3, seed=1))
     work = sequence._state.work
-    assert work.rerun == [128] * 4 + [0] * 2
-    assert work.valid == [13] * 4 + [100] * 2
-    assert (work.projected, work.padded) == (13, [115] * 4 + [0] * 2)
+    assert work.rerun == [128] * 3 + [0] * 2
+    assert work.valid == [13] * 3 + [100] * 2
+    assert (work.projected, work.padded) == (13, [115] * 3 + [0] * 2)
     assert (usage.rerun, usage.encoded, usage.reencoded, usage.padded) == (128, 13, 10, 115)
     assert usage.reused_disk == 640
     engine.close()
@@ -138,20 +146,20 @@ def expect_sums(usage, n_tokens):
 
 def test_usage_sums_to_the_prompt_in_every_situation(model, tmp_path):
     rng = random.Random(3)
-    engine = Engine.load(model, kv=tmp_path / "kv")
+    engine = with_store(model, tmp_path / "kv")
     sequence, known = engine.sequence(), 0
-    for n in (1, 126, 1, 1, 127, 200, 0, 5):
+    for n in (1, 126, 1, 127, 50, 0, 5):
         usage = sequence.prefill(some_ids(n, seed=n))
         expect_sums(usage, known + n)
         assert (usage.reused_disk, usage.rerun) == (0, 0)
-        for _ in range(rng.randrange(30)):
+        for _ in range(rng.randrange(9)):
             sequence.feed(rng.randrange(300))
         before, known = known + n, len(sequence.ids)
         assert sequence.settle() == max(0, known // 128 * 128 - before)
     ids = list(sequence.ids)
-    fork = sequence.fork(300)
+    fork = sequence.fork(290)
     usage = fork.prefill([5])
-    expect_sums(usage, 301)
+    expect_sums(usage, 291)
     assert usage.reused_ram == 256
     sequence.close()
     fork.close()
@@ -162,9 +170,9 @@ def test_usage_sums_to_the_prompt_in_every_situation(model, tmp_path):
 
 
 def test_warming_counts_what_it_encodes(model, tmp_path):
-    engine = Engine.load(model, kv=tmp_path / "kv")
-    ids = some_ids(700)
-    assert (engine.warm(ids).encoded, engine.warm(ids).reused_disk) == (640, 640)
-    longer = engine.warm(ids[:640] + some_ids(128, seed=1))
-    assert (longer.encoded, longer.reused_disk, longer.rerun) == (128, 640, 128)
+    engine = with_store(model, tmp_path / "kv")
+    ids = some_ids(300)
+    assert (engine.warm(ids).encoded, engine.warm(ids).reused_disk) == (256, 256)
+    longer = engine.warm(ids[:256] + some_ids(128, seed=1))
+    assert (longer.encoded, longer.reused_disk, longer.rerun) == (128, 256, 128)
     engine.close()

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from ced_kernels.ordered.kernel_set import OrderedReference
 from cedagent.errors import ConfigError
 from cedagent.model.engram import Engram, NgramHash, hash_ids, multipliers, primes
 from cedagent.model.engram_map import load_token_map
@@ -233,7 +234,7 @@ def opened(layer: int) -> tuple[Engram, V41Config, dict[str, torch.Tensor]]:
         for name, tensor in stored.items()
         if name.startswith(prefix)
     }
-    return Engram(checkpoint, config, layer=layer), config, tensors
+    return Engram(checkpoint, config, layer=layer, kernels=OrderedReference()), config, tensors
 
 
 @pytest.mark.parametrize(("layer", "index"), [(1, 0), (3, 1)])
@@ -284,7 +285,9 @@ class Plain:
 
     def matrix(self, name: str) -> Any:
         value = self.vector(name)
-        return SimpleNamespace(value=lambda: value, rows=lambda index: value[index])
+        return SimpleNamespace(
+            transposed=lambda: value.t().contiguous(), rows=lambda index: value[index]
+        )
 
 
 def test_a_key_of_zeros_opens_the_gate_just_above_one_half() -> None:
@@ -297,7 +300,8 @@ def test_a_key_of_zeros_opens_the_gate_just_above_one_half() -> None:
         "q_weight": torch.ones(n_streams, width), "k_weight": torch.ones(n_streams, width),
     }  # fmt: skip
     config: Any = SimpleNamespace(rms_norm_eps=1e-20)
-    engram = Engram(Plain(tensors), config, layer=5)  # type: ignore[arg-type]
+    kernels = OrderedReference()
+    engram = Engram(Plain(tensors), config, layer=5, kernels=kernels)  # type: ignore[arg-type]
     got = engram(torch.zeros(1, n_streams, width), torch.tensor([[0, 2]]))
     gate = 1 / (1 + math.exp(-1e-3))
     torch.testing.assert_close(got, torch.full_like(got, 8 * gate), rtol=1e-6, atol=0)

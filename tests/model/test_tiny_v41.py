@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
+from ced_kernels.ordered.kernel_set import OrderedReference
 from cedagent.chat import Tokenizer
 from cedagent.errors import ConfigError
 from cedagent.model.cost import read_cost
@@ -271,7 +272,12 @@ def test_engram_gates_are_open_half_way_and_their_values_count(tiny: Path) -> No
     torch.manual_seed(0)
     streams = torch.randn(300, 4, 128) * 3
     for index, layer in enumerate(config.engram_layer_ids):
-        added = Engram(checkpoint, config, layer=layer)(streams, hashes[:, index]) - streams
+        added = (
+            Engram(checkpoint, config, layer=layer, kernels=OrderedReference())(
+                streams, hashes[:, index]
+            )
+            - streams
+        )
         assert 0.05 < added.std() / streams.std() < 0.5
         largest = added.norm(dim=-1).amax(-1)
         assert (added.norm(dim=-1).amin(-1) / largest).median() < 0.8, "gates differ by stream"

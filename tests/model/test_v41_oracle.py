@@ -232,7 +232,7 @@ def test_logits_end_to_end_when_codes_fall_alike():
 
 def test_logits_end_to_end_before_the_first_code_that_differs():
     n_same = n_rows = 0
-    for seed in range(4):
+    for seed in range(3):
         ids = random.Random(seed).choices(range(512), k=41)
         ours, expected = both(VECTORS / "v41_tiny", ids, given=())
         first = first_difference(ours, expected)

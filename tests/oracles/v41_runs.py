@@ -1,28 +1,69 @@
 """Runs of small V4.1 models, and every row they leave, as bytes: what equality is asserted on.
 
-A run closes its sequence, so that no later run of the same engine copies its rows from RAM.
+A run closes its sequence, so that no later run of the same engine copies its rows from RAM. A model
+is loaded once in a process: engines with other settings, or with a store, share its weights.
 """
 
+import functools
+import json
 import random
 from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
 
 from cedagent.engine import Engine
+from cedagent.engine.prefix_store import open_store
 from cedagent.engine.protocol import PrefillUsage
+from cedagent.engine.settings import Settings
+from cedagent.engine.v41.family import V41Family
 from cedagent.model.tiny_v41 import write_tiny_v41
 
 VOCAB = 352
-SMALL = {"n_decoder_layers": 3, "n_experts": 4, "vocab_size": VOCAB}
+SMALL = {
+    "n_decoder_layers": 3, "vocab_size": VOCAB, "hidden_size": 64, "n_heads": 2,
+    "q_lora_rank": 32, "n_experts": 4, "moe_intermediate_size": 32, "index_n_heads": 2,
+}  # fmt: skip
 """Every layer mode in seven layers: two window-only, Full, Reuse | Full, Reuse, Reindex; W = 16."""
-WIDE = {"n_encoder_layers": 4, "n_decoder_layers": 2, "window": 100, "n_experts": 4}
-"""W = 100: without a snapshot a re-run reaches back 100 + 4 * 99 rows, four or five tiles."""
+WIDE = {**SMALL, "n_encoder_layers": 3, "n_decoder_layers": 2, "window": 100}
+"""W = 100: without a snapshot a re-run reaches back 100 + 3 * 99 rows, four tiles."""
 
 
 def write_small(dst, **changes):
-    return write_tiny_v41(dst, **{**SMALL, **changes})
+    model = write_tiny_v41(dst, **{**SMALL, **changes})
+    # Twenty iterations of balancing take a third of a tiny model's time.
+    config = json.loads((model / "config.json").read_text())
+    config["text_config"]["hc_sinkhorn_iters"] = 2
+    (model / "config.json").write_text(json.dumps(config))
+    return model
 
 
 def write_wide(dst, **changes):
-    return write_tiny_v41(dst, **{**WIDE, "vocab_size": VOCAB, **changes})
+    return write_small(dst, **{**WIDE, **changes})
+
+
+def slow(*values):
+    """A case of a parametrised test that waits for the long run."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@functools.cache
+def _loaded(model):
+    return Engine.load(model).family.model
+
+
+@functools.cache
+def alone(model, *, mode="bounded", replay_windows=None):
+    """The engine of a model and settings, without a store."""
+    return Engine(V41Family(_loaded(model), mode=mode, replay_windows=replay_windows), Path(model))
+
+
+def with_store(model, kv, **options):
+    """A new engine on the store in folder `kv`; the caller closes it."""
+    family = alone(model, **options).family
+    store, refusal = open_store(family, Path(model), Settings(kv=kv))
+    assert refusal is None
+    return Engine(family, Path(model), store=store)
 
 
 def some_ids(n, seed=0, vocab=VOCAB):
@@ -102,18 +143,18 @@ def answer(engine: Engine, known, suffix) -> tuple[bytes, PrefillUsage]:
     return logits, usage
 
 
-def cold(engine: Engine, ids) -> bytes:
-    """The next-token logits of one prefill that nothing is known of; `engine` has no store."""
-    assert engine.store is None
+def cold(model, ids, **options) -> bytes:
+    """The next-token logits of one prefill that nothing is known of."""
+    engine = Engine(alone(model, **options).family, Path(model))
     logits, usage = answer(engine, [], ids)
     assert usage.encoded == len(ids)
     return logits
 
 
-def publish(model, kv, *known, **settings):
+def publish(model, kv, *texts, **options):
     """Fill a store with these texts, each prefilled on an engine that is then closed."""
-    engine = Engine.load(model, kv=kv, **settings)
-    for ids in known:
+    engine = with_store(model, kv, **options)
+    for ids in texts:
         answer(engine, [], ids)
     assert not engine.notices
     engine.close()

@@ -40,4 +40,4 @@ def ordered_sum(x: Tensor, *, dim: int) -> Tensor:
 
 def rounded_root_softplus(x: Tensor) -> Tensor:
     """Return sqrt(log(1 + e^x)) elementwise, float32, also where e^x underflows beside 1."""
-    return functional.softplus(x.double(), threshold=40).float().sqrt()
+    return functional.softplus(x.double(), threshold=40).sqrt().float()
