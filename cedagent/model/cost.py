@@ -41,6 +41,10 @@ class ModelCost:
     """Of these, keys and values (V4.1: latents and index keys)."""
     e_out_bytes: int
     """Of these, the encoder's outputs (V4.1 stores none)."""
+    n_windowed_layers: int
+    """Encoder layers whose own rows are kept for the last W tokens alone (V4.1: all of them)."""
+    snapshot_bytes: int
+    """W - 1 rows of each of these, beside the streams, where a sequence can be taken up again."""
 
     @property
     def ratio(self) -> float:
@@ -108,7 +112,14 @@ def _ced_llama(c: Mapping[str, Any], n_tokens: int) -> ModelCost:
     else:
         row, e_out = 2 * keys * 4, 4 * d
     rows = row * len(c["encoder_global_layers"])
-    replayed = max(1, min(n_tokens, c.get("replay_windows", 1) * c["decoder_window"]))
+    windowed = encoder - len(c["encoder_global_layers"])
+    window = c["decoder_window"]
+    if windowed < 0 or (windowed and not window):
+        raise ConfigError(
+            f"encoder_global_layers must list at most {encoder} encoder layers, and all of them "
+            f"where decoder_window is 0, got {len(c['encoder_global_layers'])}"
+        )
+    replayed = max(1, min(n_tokens, c.get("replay_windows", 1) * window))
     return ModelCost(
         family="ced_llama",
         n_tokens=n_tokens,
@@ -122,6 +133,8 @@ def _ced_llama(c: Mapping[str, Any], n_tokens: int) -> ModelCost:
         bytes_per_token=rows + e_out,
         global_rows_bytes=rows,
         e_out_bytes=e_out,
+        n_windowed_layers=windowed,
+        snapshot_bytes=windowed * max(0, window - 1) * row,
     )
 
 
@@ -160,6 +173,9 @@ def _deepseek_v41(c: Mapping[str, Any], n_tokens: int) -> ModelCost:
         bytes_per_token=rows,
         global_rows_bytes=rows,
         e_out_bytes=0,
+        n_windowed_layers=encoder,
+        # A window row is e4m3 with one e8m0 scale per 32 channels.
+        snapshot_bytes=encoder * (c["sliding_window"] - 1) * (head + head // 32),
     )
 
 

@@ -6,6 +6,7 @@ The weights are random, so the text is noise; the arithmetic, the cache and the 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ def write_tiny(
     n_layers: int = 6,
     n_encoder_layers: int = 3,
     window: int = 128,
+    encoder_global_layers: Sequence[int] | None = None,
     replay_windows: int = 1,
     hidden_size: int = 48,
     n_heads: int = 3,
@@ -35,6 +37,7 @@ def write_tiny(
 ) -> Path:
     """Write a random model directory with its tokenizer and return its path; raises ConfigError.
 
+    `encoder_global_layers` None makes every encoder layer global.
     Matrices are normal with standard deviation 1.4 / sqrt(fan-in), so that attention is neither
     flat nor one-hot.
     """
@@ -42,6 +45,8 @@ def write_tiny(
     tokenizer = build_tiny(vocab_size)
     end_of_turn = tokenizer.token_to_id("<|im_end|>")
     assert end_of_turn is not None
+    if encoder_global_layers is None:
+        encoder_global_layers = range(n_encoder_layers)
     config = LlamaConfig(
         vocab_size=vocab_size,
         hidden_size=hidden_size,
@@ -56,7 +61,7 @@ def write_tiny(
         tie_word_embeddings=tie_word_embeddings,
         n_encoder_layers=n_encoder_layers,
         decoder_window=window,
-        encoder_global_layers=tuple(range(n_encoder_layers)),
+        encoder_global_layers=tuple(encoder_global_layers),
         replay_windows=replay_windows,
         weights_dtype="int8" if int8 else "float32",
         eos_token_id=end_of_turn,

@@ -3,7 +3,8 @@
 Everything of the parent is kept. Each decoder layer gains a projection from E_out to its global
 keys and values: the first decoder layer copies its own norm, K and V, which is exact because E_out
 is its input; the layers above keep their norm and fit K and V by ridge regression to what the
-parent computes there. Invariant: the directory appears whole or not at all.
+parent, its encoder layers windowed as the model's will be, computes there. Invariant: the directory
+appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,7 @@ def convert(
     *,
     n_encoder_layers: int,
     window: int,
+    global_layers: Sequence[int] | None = None,
     int8: bool = True,
     replay_windows: int = 1,
     progress: Progress | None = None,
@@ -45,7 +47,8 @@ def convert(
     """Convert the checkpoint at `source` into the new model directory `dst` and return its path.
 
     `window` is W in tokens: 0 gives YOCO; `n_encoder_layers` equal to the number of layers gives
-    the decoder-only baseline. Raises UsageError (ConfigError, WeightsError) before anything is
+    the decoder-only baseline. Encoder layers not in `global_layers`, None for all of them, see the
+    last W tokens alone. Raises UsageError (ConfigError, WeightsError) before anything is
     written, CedError when the directory cannot be written; then nothing of it stays.
     """
     target = Path(dst).expanduser()
@@ -53,10 +56,11 @@ def convert(
         raise UsageError(f"{target} exists already: expected a new folder; move it away first")
     report = progress or silent
     parent = read_parent(source, progress=report)
+    seeing_far = range(n_encoder_layers) if global_layers is None else sorted(global_layers)
     config = replace(
         parent.config,
         n_encoder_layers=n_encoder_layers,
-        encoder_global_layers=tuple(range(n_encoder_layers)),
+        encoder_global_layers=tuple(seeing_far),
         decoder_window=window,
         replay_windows=replay_windows,
     )
@@ -98,7 +102,13 @@ def calibrate(
     e_out = torch.empty(0)
     progress("calibrate", 0, n_layers)
     peaks: dict[int, dict[str, Tensor]] = {}
-    rows = layer_rows(parent, documents, advanced=lambda n: progress("calibrate", n, n_layers))
+    rows = layer_rows(
+        parent,
+        documents,
+        advanced=lambda n: progress("calibrate", n, n_layers),
+        windowed=config.encoder_windowed_layers,
+        window=config.decoder_window,
+    )
     for layer, (x, keys, values, peaks_of_layer) in enumerate(rows):
         peaks[layer] = dict(peaks_of_layer)
         if layer < first:

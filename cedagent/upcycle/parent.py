@@ -1,13 +1,13 @@
 """Runs a parent over calibration text and keeps what the regression needs.
 
-One layer at a time over all documents, so that one layer's weights are in use at once. It knows
-nothing of what is fitted. Invariant: what a layer's keys and values are is computed by the same
-`LlamaLayer` that serves the converted model.
+One layer at a time over all documents, so that one layer's weights are in use at once; some layers
+may be windowed, as the converted model's will be. It knows nothing of what is fitted. Invariant:
+what a layer's keys and values are is computed by the same `LlamaLayer` that serves that model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -56,11 +56,13 @@ def layer_rows(
     documents: Sequence[Sequence[int]],
     *,
     advanced: Callable[[int], None],
+    windowed: Collection[int] = (),
+    window: int = 0,
 ) -> Iterator[LayerRows]:
     """Yield what each layer did, from the first on.
 
-    Every document starts at position 0 and sees only itself. `advanced` is called with the number
-    of layers done.
+    Every document starts at position 0 and sees only itself; in the layers of `windowed` a token
+    sees the last `window` tokens alone. `advanced` is called with the number of layers done.
     """
     config = parent.config
     weights = _InMemory(parent)
@@ -82,7 +84,8 @@ def layer_rows(
             keys.append(rotate(k, cos, -sin).transpose(0, 1).flatten(1))
             values.append(v.transpose(0, 1).flatten(1))
             seen_to = torch.arange(1, len(x) + 1, dtype=torch.int32)
-            span = cache.span(0, len(x), torch.zeros_like(seen_to), seen_to)
+            reach = window if number in windowed else len(x)
+            span = cache.span(0, len(x), (seen_to - reach).clamp(min=0), seen_to)
             states[i] = layer.finish(x, q, [span])
         yield LayerRows(before, torch.cat(keys), torch.cat(values), kernels.of)
         advanced(number + 1)

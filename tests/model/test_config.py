@@ -33,7 +33,15 @@ def test_unknown_descriptive_fields_are_ignored(values):
         ({"n_encoder_layers": 0}, "n_encoder_layers must be 1 .. 6, got 0"),
         ({"n_encoder_layers": 7}, "n_encoder_layers must be 1 .. 6, got 7"),
         ({"decoder_window": -1}, "decoder_window must not be negative"),
-        ({"encoder_global_layers": [0, 2]}, "encoder_global_layers must list every encoder layer"),
+        ({"encoder_global_layers": [2, 0]}, "layers 0 .. 2, in order and each once, got .2, 0."),
+        ({"encoder_global_layers": [0, 1, 1]}, "in order and each once, got .0, 1, 1."),
+        ({"encoder_global_layers": [1, 3]}, "must be layers 0 .. 2, .* got .1, 3."),
+        ({"encoder_global_layers": [-1, 0]}, "must be layers 0 .. 2, .* got .-1, 0."),
+        ({"encoder_global_layers": [0, True]}, "encoder_global_layers must be tuple"),
+        (
+            {"encoder_global_layers": [0, 2], "decoder_window": 0},
+            "must list every encoder layer where decoder_window is 0, got .0, 2.",
+        ),
         ({"num_key_value_heads": 2}, "must be a multiple of num_key_value_heads"),
         ({"head_dim": 15}, "head_dim must be even"),
         ({"replay_windows": 0}, "replay_windows must be at least 1"),
@@ -79,6 +87,16 @@ def test_another_family_is_refused_with_both_names_and_the_way_out(tmp_path, val
         load_config(tmp_path)
     assert repr(model_type) in str(found.value)
     assert "cedagent model convert" in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("layers", "windowed"), [([0, 1, 2], ()), ([1], (0, 2)), ([0, 2], (1,)), ([], (0, 1, 2))]
+)
+def test_any_encoder_layers_may_be_global(values, layers, windowed):
+    config = LlamaConfig.from_json(values | {"encoder_global_layers": layers})
+    assert config.encoder_global_layers == tuple(layers)
+    assert config.encoder_windowed_layers == windowed
+    assert config.as_json()["encoder_global_layers"] == layers
 
 
 def test_row_counts(values):

@@ -83,7 +83,19 @@ def test_generated_parameters_are_the_matrices_of_a_checkpoint():
 @pytest.mark.parametrize(("layers", "n_bytes"), [(5, 3132), (15, 7092)])
 def test_fewer_global_layers_take_fewer_bytes(layers, n_bytes):
     values = {**SMOLLM, "encoder_global_layers": list(range(layers))}
-    assert model_cost(values, n_tokens=1).bytes_per_token == n_bytes
+    cost = model_cost(values, n_tokens=2048)
+    assert cost.bytes_per_token == n_bytes
+    assert (cost.n_windowed_layers, cost.snapshot_bytes) == (20 - layers, (20 - layers) * 127 * 396)
+    # A windowed layer runs every token, too.
+    assert cost.ced_token_layers == model_cost(SMOLLM, n_tokens=2048).ced_token_layers
+    assert cost.prompt_parameters == model_cost(SMOLLM, n_tokens=2048).prompt_parameters
+
+
+def test_snapshots_are_the_windows_of_all_windowed_layers():
+    assert model_cost(SMOLLM, n_tokens=1).snapshot_bytes == 0
+    assert model_cost(V41, n_tokens=1).snapshot_bytes == 20 * 127 * 528
+    float32 = {**SMOLLM, "encoder_global_layers": [3], "weights_dtype": "float32"}
+    assert model_cost(float32, n_tokens=1).snapshot_bytes == 19 * 127 * 2 * 192 * 4
 
 
 def test_float32_streams_are_counted_as_stored():
@@ -123,6 +135,11 @@ def test_a_config_is_read_from_its_folder_or_its_file(tmp_path):
         ('{"model_type": "deepseek_v41", "text_config": 3}', "wrong type or size"),
         (json.dumps({**SMOLLM, "hidden_size": "576"}), "wrong type or size"),
         (json.dumps({**SMOLLM, "n_encoder_layers": 31}), r"must be 1 \.\. 30, got 31"),
+        (json.dumps({**SMOLLM, "n_encoder_layers": 19}), "at most 19 encoder layers, .* got 20"),
+        (
+            json.dumps({**SMOLLM, "encoder_global_layers": [3], "decoder_window": 0}),
+            "all of them where decoder_window is 0, got 1",
+        ),
         (
             json.dumps({**V41, "text_config": {**V41["text_config"], "kv_source_layer_ids": [2]}}),
             "must be the first layer with ratio 1, 20, got 2",

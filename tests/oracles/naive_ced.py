@@ -46,8 +46,14 @@ class NaiveCed:
         positions = torch.arange(p)
         x = self.weights["model.embed_tokens.weight"][torch.tensor(ids)]
         causal = positions.unsqueeze(1) >= positions
+        near = causal & (positions.unsqueeze(1) - positions < w)
         for layer in range(config["n_encoder_layers"]):
-            x = self.layer(x, layer, positions, lambda q, k, v: self.softmax_rows(q, k, v, causal))
+            seen = causal if layer in config["encoder_global_layers"] else near
+
+            def encoder_attention(q, k, v, seen=seen):
+                return self.softmax_rows(q, k, v, seen)
+
+            x = self.layer(x, layer, positions, encoder_attention)
         e_out = x
         rows = positions[replay_start:]
         h = e_out[replay_start:]

@@ -19,6 +19,7 @@ from cedagent.engine.llama.encode import encode_tile
 from cedagent.engine.llama.replay import replay, score
 from cedagent.engine.llama.state import SequenceState
 from cedagent.engine.llama.streams import declared_streams, pack, unpack
+from cedagent.engine.llama.windows import LlamaWindows
 from cedagent.model.config import WeightsDtype
 from cedagent.model.llama.ced import LlamaModel
 from cedagent.model.llama.config import LlamaConfig
@@ -48,6 +49,8 @@ class LlamaFamily:
         self.mode: Mode = mode
         self.replay_windows = replay_windows or model.config.replay_windows
         self.notices = list(notices)
+        windowed = model.config.encoder_windowed_layers
+        self._windows = LlamaWindows(model) if windowed else None
 
     @classmethod
     def load(
@@ -71,9 +74,9 @@ class LlamaFamily:
         return cls(model, mode=mode, replay_windows=replay_windows, notices=notices)
 
     @property
-    def windows(self) -> None:
-        """None: every encoder layer is global, so settled rows are all that is needed."""
-        return None
+    def windows(self) -> LlamaWindows | None:
+        """The encoder windows; None where every encoder layer is global."""
+        return self._windows
 
     @property
     def config(self) -> LlamaConfig:
@@ -131,7 +134,9 @@ class LlamaFamily:
         model, config = self.model, self.model.config
         int8 = model.precision == "int8"
         fields: dict[str, str | int | None] = {}
-        for name in _ENCODED_FIELDS:
+        # Where every layer is global, the window is the decoder's alone.
+        windows = ("decoder_window",) if config.encoder_windowed_layers else ()
+        for name in (*_ENCODED_FIELDS, *windows):
             value = getattr(config, name)
             fields[f"config.{name}"] = value.hex() if isinstance(value, float) else str(value)
         for group, names in weight_groups(config).items():

@@ -2,7 +2,8 @@
 
 Rows below `settled` (a multiple of 128) are a function of the tokens below it alone and never
 change. Rows from there on are the overlay: the unfinished tile and decoded tokens; the next append
-writes over them. Decoder windows belong to one prefill and its decoded tokens.
+writes over them. A windowed encoder layer keeps its last rows alone, which can be made again from
+the ids and the settled rows. Decoder windows belong to one prefill and its decoded tokens.
 """
 
 from __future__ import annotations
@@ -12,25 +13,29 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cedagent.model.llama.cache import KvCache
+from cedagent.model.llama.cache import KvCache, bits
 from cedagent.model.llama.ced import LlamaModel
 
 _FIRST_CAPACITY = 512
 
 
 class SequenceState:
-    """Encoder streams, derived global rows and decoder windows of one sequence."""
+    """Encoder streams and windows, derived global rows and decoder windows of one sequence."""
 
     def __init__(self, model: LlamaModel) -> None:
         """Start empty."""
         config = model.config
-        self.encoder: Sequence[KvCache] = [
-            model.new_cache() for _ in range(config.n_encoder_layers)
-        ]
+        self.encoder = [model.new_cache() for _ in range(config.n_encoder_layers)]
+        """Rows of each encoder layer: a global one's from 0 on, a windowed one's from its base."""
+        self.global_layers = config.encoder_global_layers
+        self.windowed_layers = config.encoder_windowed_layers
+        self.windows_at = 0
+        """Windowed layers hold the W - 1 rows below this position, at most F, or all of them."""
         self.global_rows: Sequence[KvCache] = [
             model.new_cache() for _ in range(config.n_decoder_layers)
         ]
         self.windows: Sequence[KvCache] = []
+        """Window rows of each decoder layer."""
         self.settled = 0
         """F: rows below are settled."""
         self.derived = 0
@@ -55,15 +60,36 @@ class SequenceState:
         """Store encoder outputs [T, D] from `start` on."""
         self.stored_e_out(start, start + len(rows)).copy_(rows)
 
+    def e_out_differs_at(self, start: int, rows: Tensor) -> int | None:
+        """Return the first position from `start` on whose stored E_out is not rows [T, D], if any.
+
+        Rows are compared as they would be stored, bit for bit.
+        """
+        stored = self.stored_e_out(start, start + len(rows))
+        differs = (bits(stored) != bits(rows.to(stored.dtype))).any(1).nonzero()
+        return start + int(differs[0]) if len(differs) else None
+
     def drop_overlay(self) -> None:
-        """Forget the decoder windows; the next append writes over all rows that are not settled."""
+        """Forget the decoder windows and what was derived from rows that are not settled.
+
+        The next append writes over all of these, or takes settled rows in their place.
+        """
         self.windows = []
+        self.derived = min(self.derived, self.settled)
+
+    def with_new_windows(self, model: LlamaModel) -> SequenceState:
+        """Return a state with the same settled rows, shared, whose encoder windows are empty."""
+        made = SequenceState(model)
+        made.settled, made._e_out = self.settled, self._e_out
+        for layer in self.global_layers:
+            made.encoder[layer] = self.encoder[layer]
+        return made
 
     def copy_settled(self, source: SequenceState, stop: int) -> None:
         """Copy settled rows [settled, stop) and their derived rows from another sequence."""
         start = self.settled
-        for mine, theirs in zip(self.encoder, source.encoder, strict=True):
-            mine.copy_rows(theirs, start, stop)
+        for layer in self.global_layers:
+            self.encoder[layer].copy_rows(source.encoder[layer], start, stop)
         self.write_e_out(start, source.stored_e_out(start, stop))
         derived = min(stop, source.derived, source.settled)
         if derived > self.derived:

@@ -1,8 +1,8 @@
 """Settled rows as bytes of blocks, and back: the only file that knows both layouts.
 
-One stream per encoder layer, `kv.N`: in a block, keys then values as codes [2, H, 128, d], followed
-on the int8 path by their float16 scales [2, H, 128]. Stream `e_out`: [128, D] in its stored type.
-Little-endian, as the CPUs are that this runs on.
+One stream per global encoder layer, `kv.N`: in a block, keys then values as codes [2, H, 128, d],
+followed on the int8 path by their float16 scales [2, H, 128]. Stream `e_out`: [128, D] in its
+stored type. Little-endian, as the CPUs are that this runs on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def declared_streams(model: LlamaModel) -> list[Stream]:
     )
     e_out_bytes = TILE * config.hidden_size * model.e_out_dtype.itemsize
     kv = [
-        Stream(name=f"kv.{layer}", block_bytes=kv_bytes) for layer in range(config.n_encoder_layers)
+        Stream(name=f"kv.{layer}", block_bytes=kv_bytes) for layer in config.encoder_global_layers
     ]
     return [*kv, Stream(name=E_OUT, block_bytes=e_out_bytes)]
 
@@ -72,8 +72,8 @@ def unpack(
 def _kv_buffers(
     state: SequenceState, buffers: dict[str, Tensor]
 ) -> Iterator[tuple[KvCache, Tensor]]:
-    for layer, cache in enumerate(state.encoder):
-        yield cache, buffers[f"kv.{layer}"]
+    for layer in state.global_layers:
+        yield state.encoder[layer], buffers[f"kv.{layer}"]
 
 
 def _views(cache: KvCache, buffer: Tensor, first_block: int) -> Iterator[tuple[Tensor, Tensor]]:

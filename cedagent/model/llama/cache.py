@@ -1,7 +1,8 @@
 """KvCache: keys and values of one layer by absolute position, in their stored type.
 
 What is read is what was stored: int8 codes with one float16 scale per row and head, or float32.
-Rows may be written again; capacity grows by doubling and never shows in any result.
+Rows may be written again, and forgotten from either end; capacity grows by doubling and never shows
+in any result.
 """
 
 from __future__ import annotations
@@ -38,11 +39,9 @@ class KvCache:
         needed = stop - self.base
         if needed <= self.capacity:
             return
-        codes, scale, kept = self.codes, self.scale, self.capacity
-        self._allocate(max(needed, 2 * kept, _FIRST_CAPACITY))
-        self.codes[:, :, :kept] = codes
-        if self.scale is not None and scale is not None:
-            self.scale[:, :, :kept] = scale
+        codes, scale = self.codes, self.scale
+        self._allocate(max(needed, 2 * self.capacity, _FIRST_CAPACITY))
+        self._overwrite(codes, scale)
 
     def room(self, start: int, stop: int) -> Rows:
         """Return the whole buffer with room for positions start .. stop - 1, to be written.
@@ -67,6 +66,29 @@ class KvCache:
         rows = Rows(self.codes, self.scale)
         return KeySpan(rows, start - self.base, stop - self.base, seen_from, seen_to)
 
+    def keep(self, start: int, stop: int) -> None:
+        """Forget rows below `start`, if there are any, and then those from `stop` on with them."""
+        if start <= self.base:
+            return
+        n_rows = max(0, min(stop, self.base + self.capacity) - start)
+        codes, scale = self.rows(start, start + n_rows)
+        # New memory: this may be called where the old cannot be written in place.
+        self._allocate(max(n_rows, _FIRST_CAPACITY))
+        self.base = start
+        self._overwrite(codes, scale)
+
+    def differs_at(self, other: KvCache, start: int, stop: int) -> int | None:
+        """Return the first of positions start .. stop - 1 whose bits are not those of `other`.
+
+        None where all are the same.
+        """
+        found = []
+        for mine, theirs in zip(self.rows(start, stop), other.rows(start, stop), strict=True):
+            if mine is not None and theirs is not None:
+                differs = (bits(mine) != bits(theirs)).transpose(0, 2).flatten(1).any(1)
+                found += differs.nonzero()[:1].flatten().tolist()
+        return start + min(found) if found else None
+
     def copy_rows(self, source: KvCache, start: int, stop: int) -> None:
         """Copy positions start .. stop - 1 from another cache of the same layer."""
         self.reserve(stop)
@@ -75,9 +97,21 @@ class KvCache:
         if mine.scale is not None and theirs.scale is not None:
             mine.scale.copy_(theirs.scale)
 
+    def _overwrite(self, codes: Tensor, scale: Tensor | None) -> None:
+        n_rows = codes.shape[2]
+        self.codes[:, :, :n_rows] = codes
+        if self.scale is not None and scale is not None:
+            self.scale[:, :, :n_rows] = scale
+
     def _allocate(self, capacity: int) -> None:
         two, n_heads, head_dim = self._shape
         # Zeros: an exact replay reads rows before a layer's start, which must be finite.
         dtype = torch.int8 if self.int8 else torch.float32
         self.codes = torch.zeros(two, n_heads, capacity, head_dim, dtype=dtype)
         self.scale = torch.zeros(two, n_heads, capacity, dtype=torch.float16) if self.int8 else None
+
+
+def bits(values: Tensor) -> Tensor:
+    """Return the bits of stored values as integers of the same shape."""
+    kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32}
+    return values.view(kinds[values.element_size()])

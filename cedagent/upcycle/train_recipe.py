@@ -1,0 +1,107 @@
+"""Recipe and Budget: what decides the trained weights, and how long a run may take.
+
+A run goes on from a checkpoint only under the same recipe. A step's learning rate follows from the
+share of the budget that is used: 5% warm-up, then a cosine down to a tenth. Invariant: with steps
+and no minutes the weights are a function of the recipe and the examples.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from cedagent.errors import UsageError
+
+StageName = Literal["heal", "teach"]
+Precision = Literal["bfloat16", "float32"]
+
+_WARM_UP = 0.05
+_LEAST = 0.1
+"""Learning rate at the end, as a share of the highest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Every setting that the trained weights depend on, besides model and examples."""
+
+    stage: StageName
+    steps: int | None
+    """Length of the schedule; None where minutes decide it."""
+    rank: int = 16
+    """r of new adapters."""
+    lr: float = 1e-3
+    """Highest learning rate of adapters."""
+    lr_global: float = 1e-3
+    """Highest learning rate of global norms, keys and values."""
+    batch_tokens: int = 8192
+    """Tokens of one step."""
+    pass_tokens: int = 4096
+    """Most tokens that run at once."""
+    seed: int = 0
+    replay_share: float = 0.5
+    """Share of texts that run as a bounded replay and what is decoded after it."""
+    precision: Precision = "bfloat16"
+    """Type in which matrices are multiplied; everything between is float32."""
+    fake_int8: float = 0.0
+    """Share of steps whose trained matrices are rounded as int8 serving rounds them."""
+    hidden_weight: float = 1.0
+    """heal: weight of the distance between last hidden states, beside the divergence."""
+    encoder_adapters: bool = False
+    """heal: adapters on the windowed encoder layers, too (teach: always on all)."""
+    plain_share: float = 0.25
+    """teach: share of tokens that are plain text, scored against the parent."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings out of range; raises UsageError."""
+        for name, least in (("rank", 1), ("batch_tokens", 2), ("pass_tokens", 2), ("seed", 0)):
+            _expect(getattr(self, name) >= least, f"{name} must be at least {least}", self, name)
+        _expect(self.steps is None or self.steps >= 1, "steps must be at least 1", self, "steps")
+        for name in ("lr", "lr_global"):
+            rate = getattr(self, name)
+            _expect(math.isfinite(rate) and rate > 0, f"{name} must be above 0", self, name)
+        for name in ("replay_share", "fake_int8", "plain_share"):
+            _expect(0 <= getattr(self, name) <= 1, f"{name} must be 0 .. 1", self, name)
+        weight = self.hidden_weight
+        _expect(
+            math.isfinite(weight) and weight >= 0, "must not be negative", self, "hidden_weight"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as a mapping."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """When a run ends: after so many steps or minutes, whichever comes first."""
+
+    steps: int | None
+    minutes: float | None
+
+    def __post_init__(self) -> None:
+        """Refuse a budget without an end; raises UsageError."""
+        if self.steps is None and self.minutes is None:
+            raise UsageError("expected a number of steps or of minutes, got neither")
+        if self.minutes is not None and not (math.isfinite(self.minutes) and self.minutes > 0):
+            raise UsageError(f"minutes must be above 0, got {self.minutes}")
+
+    def used(self, steps: int, seconds: float) -> float:
+        """Return the share of the budget that is used; 1 and more: the run is over."""
+        by_steps = 0.0 if self.steps is None else steps / self.steps
+        by_time = 0.0 if self.minutes is None else seconds / (60 * self.minutes)
+        return max(by_steps, by_time)
+
+
+def rate_at(used: float) -> float:
+    """Return the learning rate, as a share of the highest, when this share of a budget is used."""
+    if used < _WARM_UP:
+        # Not from zero, which would waste the first step.
+        return max(used / _WARM_UP, 0.1)
+    left = min(1.0, (used - _WARM_UP) / (1 - _WARM_UP))
+    return _LEAST + (1 - _LEAST) * (1 + math.cos(math.pi * left)) / 2
+
+
+def _expect(holds: bool, rule: str, recipe: Recipe, name: str) -> None:
+    if not holds:
+        raise UsageError(f"{name}: {rule}, got {getattr(recipe, name)}")

@@ -1,0 +1,233 @@
+"""trained.safetensors: small, whole, checked; what it is applied to is the model that was trained."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from plain_llama import random_parent, write_hf_folder
+from safetensors.torch import load_file, save_file
+from training import LENGTHS, Texts, made
+
+from cedagent.engine import Engine
+from cedagent.errors import UsageError, WeightsError
+from cedagent.model.llama.config import LlamaConfig
+from cedagent.model.tokenizer_build import build_tiny
+from cedagent.upcycle.adapters import layer_matrices
+from cedagent.upcycle.convert import convert
+from cedagent.upcycle.train_recipe import Recipe
+from cedagent.upcycle.train_run import run
+from cedagent.upcycle.trained_file import (
+    apply_trained,
+    check_fits,
+    parent_digest,
+    read_trained,
+    write_trained,
+)
+from cedagent.upcycle.trained_model import write_trained_model
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("made"), encoder_global_layers=(1,))
+
+
+@pytest.fixture
+def tensors(model_dir):
+    return load_file(model_dir / "model.safetensors")
+
+
+@pytest.fixture
+def config(model_dir):
+    return LlamaConfig.load(model_dir)
+
+
+@pytest.fixture(scope="module")
+def healed(model_dir, tmp_path_factory):
+    recipe = Recipe(
+        "heal", steps=12, rank=3, lr=1e-2, lr_global=5e-2, batch_tokens=192, pass_tokens=96,
+        precision="float32",
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("healed")
+    result = run(model_dir, folder, recipe=recipe, minutes=None, texts=Texts(), lengths=LENGTHS)
+    return result.path
+
+
+def some_pairs(tensors, rank, layers=(2,)):
+    generator = torch.Generator().manual_seed(rank)
+    return {
+        name: (
+            torch.randn(rank, tensors[name].shape[1], generator=generator),
+            torch.randn(tensors[name].shape[0], rank, generator=generator),
+        )
+        for name in layer_matrices(layers)
+    }
+
+
+@pytest.mark.parametrize("rank", [1, 8, 40])
+def test_adapters_come_back_as_the_same_sums(tmp_path, tensors, config, rank):
+    pairs = some_pairs(tensors, rank)
+    full = {"model.layers.3.global_norm.weight": torch.rand(48)}
+    path = tmp_path / "trained.safetensors"
+    write_trained(path, full=full, pairs=pairs, config=config, parent="p", stages=[])
+    applied = apply_trained(tensors, path)
+    for name in tensors:
+        if name in pairs:
+            a, b = pairs[name]
+            assert torch.allclose(applied[name] - tensors[name], b @ a, rtol=0.02, atol=0.05 * rank)
+        else:
+            expected = full.get(name, tensors[name])
+            assert torch.equal(applied[name], expected)
+    # Whichever is smaller is written.
+    stored = load_file(path)
+    for name in pairs:
+        n_out, n_in = tensors[name].shape
+        is_pair = rank * (n_out + n_in) < n_out * n_in
+        assert (f"{name}.a" in stored) == is_pair
+        assert (f"{name}.delta" in stored) == (not is_pair)
+    again = read_trained(path)
+    write_trained(
+        tmp_path / "again.safetensors",
+        full=again.full, pairs=again.pairs, config=config, parent="p", stages=[],
+    )  # fmt: skip
+    assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
+
+
+def test_the_default_shape_fits_into_thirty_megabytes():
+    """Rank 16 on all seven matrices of all layers of the default model, and its global tensors."""
+    shapes = [(576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576), (576, 1536)]
+    adapters = 30 * 16 * sum(n + k for n, k in shapes)
+    whole = 10 * 2 * 192 * 576
+    assert 2 * (adapters + whole) < 15e6
+
+
+def test_applied_weights_are_those_that_were_trained(model_dir, tensors, healed, tmp_path):
+    applied = apply_trained(tensors, healed)
+    trained = read_trained(healed)
+    for name, (a, b) in trained.pairs.items():
+        assert torch.allclose(applied[name], tensors[name] + b @ a, atol=1e-6)
+    assert not torch.equal(
+        applied["model.layers.2.global_k.weight"], tensors["model.layers.2.global_k.weight"]
+    )
+    assert torch.equal(tensors["model.norm.weight"], applied["model.norm.weight"])
+
+
+def test_a_written_model_has_them_in_both_types_and_says_so(model_dir, tensors, healed, tmp_path):
+    steps = []
+    dst = write_trained_model(
+        model_dir, healed, tmp_path / "dst", progress=lambda *step: steps.append(step)
+    )
+    assert {step[0] for step in steps} == {"calibrate", "write"}
+    applied = apply_trained(tensors, healed)
+    written = load_file(dst / "model.safetensors")
+    assert all(torch.equal(written[name], applied[name]) for name in applied)
+    origin = json.loads((dst / "origin.json").read_text())
+    assert origin["trained"]["stages"][0]["stage"] == "heal"
+    assert (dst / "tokenizer.json").read_bytes() == (model_dir / "tokenizer.json").read_bytes()
+    ids = list(range(3, 90))
+    float32 = Engine.load(dst, precision="float32").logits(ids).log_softmax(-1)
+    int8 = Engine.load(dst, precision="int8").logits(ids).log_softmax(-1)
+    before = Engine.load(model_dir, precision="float32").logits(ids).log_softmax(-1)
+
+    def kl(a, b):
+        return float((a.exp() * (a - b)).sum(-1).mean())
+
+    assert kl(float32, int8) < 0.2 * kl(float32, before)
+
+
+def test_a_float32_model_stays_one(healed, tmp_path):
+    model_dir = made(tmp_path, encoder_global_layers=(1,), int8=False)
+    dst = write_trained_model(model_dir, healed, tmp_path / "dst")
+    assert not (dst / "model-int8.safetensors").exists()
+    assert LlamaConfig.load(dst).weights_dtype == "float32"
+
+
+@pytest.mark.parametrize(("stage", "is_same"), [("heal", True), ("teach", False)])
+def test_stored_rows_stay_good_as_long_as_the_encoder_is_frozen(tmp_path, stage, is_same):
+    config, tensors = random_parent(layers=3, hidden=64, heads=2, head_dim=32)
+    source = write_hf_folder(tmp_path / "hf", config, tensors, build_tiny(384))
+    model_dir = convert(source, tmp_path / "ced", n_encoder_layers=2, window=6)
+    recipe = Recipe(stage, steps=1, rank=2, batch_tokens=96, pass_tokens=96, precision="float32")
+    result = run(
+        model_dir, tmp_path / "out", recipe=recipe, minutes=None, texts=Texts(), lengths=LENGTHS
+    )
+    dst = write_trained_model(model_dir, result.path, tmp_path / "dst")
+    before, after = (Engine.load(made).family for made in (model_dir, dst))
+    assert (before.fingerprint() == after.fingerprint()) == is_same
+    assert before.weights_digest() != after.weights_digest()
+
+
+def test_nothing_is_written_where_something_is(model_dir, healed, tmp_path):
+    (tmp_path / "dst").mkdir()
+    with pytest.raises(UsageError, match="exists already"):
+        write_trained_model(model_dir, healed, tmp_path / "dst")
+
+
+def test_a_trained_model_takes_no_second_file(model_dir, healed, tmp_path):
+    dst = write_trained_model(model_dir, healed, tmp_path / "dst")
+    with pytest.raises(UsageError, match="carries trained weights already"):
+        write_trained_model(dst, healed, tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"decoder_window": 7}, "trained for decoder_window = 6, but the model has 7"),
+        (
+            {"encoder_global_layers": (0, 1)},
+            r"trained for encoder_global_layers = \[1\], but the model has \[0, 1\]",
+        ),
+        ({"n_encoder_layers": 3}, "trained for n_encoder_layers = 2, but the model has 3"),
+    ],
+)
+def test_a_file_for_other_settings_is_refused(healed, tensors, config, change, message):
+    with pytest.raises(WeightsError, match=message):
+        check_fits(
+            read_trained(healed), parent=parent_digest(tensors), config=replace(config, **change)
+        )
+
+
+def test_the_parent_is_known_by_its_own_tensors_alone(healed, tensors, config):
+    digest = parent_digest(tensors)
+    tensors["model.layers.2.global_k.weight"] += 1
+    assert parent_digest(tensors) == digest
+    check_fits(read_trained(healed), parent=digest, config=config)
+    tensors["model.layers.0.mlp.up_proj.weight"][0, 0] += 1e-3
+    with pytest.raises(WeightsError, match="trained from another parent"):
+        check_fits(read_trained(healed), parent=parent_digest(tensors), config=config)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model.layers.9.mlp.up_proj.weight": torch.zeros(96, 48)}, "but the model has no such"),
+        (
+            {"model.layers.2.mlp.up_proj.weight.b": torch.zeros(95, 3)},
+            r"is \[95, 48\], but the mod",
+        ),
+        ({"model.layers.2.mlp.up_proj.weight.b": torch.zeros(96, 4)}, "factors of .* do not fit"),
+        ({"model.layers.2.mlp.up_proj.weight.b": None}, "has no partner; the file is damaged"),
+        ({"model.layers.2.global_norm.weight": torch.zeros(47)}, r"is \[47\], but the model has"),
+    ],
+)
+def test_names_and_shapes_are_checked(healed, tensors, tmp_path, change, message):
+    values = load_file(healed) | change
+    path = tmp_path / "changed.safetensors"
+    metadata = {"cedagent": json.dumps(dict(read_trained(healed).metadata))}
+    save_file({n: t for n, t in values.items() if t is not None}, path, metadata=metadata)
+    with pytest.raises(WeightsError, match=message):
+        apply_trained(tensors, path)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not safetensors at all"])
+def test_what_is_no_trained_file_is_refused(tensors, tmp_path, content):
+    path = tmp_path / "x.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(WeightsError, match=r"no such file|not a trained file"):
+        apply_trained(tensors, path)
+
+
+def test_other_safetensors_are_refused(model_dir, tensors):
+    with pytest.raises(WeightsError, match="expected the metadata of a trained file"):
+        apply_trained(tensors, model_dir / "model.safetensors")
