@@ -58,7 +58,9 @@ def measure(engine: EngineLike, ids: Sequence[int]) -> Pace:
     """Run some tokens, given or zeros, and return their pace."""
     length = min(_PROBE, engine.context_limit - _PROBE_FED)
     text = [*ids[:length], *[0] * (length - len(ids))]
-    engine.sequence().prefill(text[:1])
+    first = engine.sequence()
+    first.prefill(text[:1])
+    first.close()
     sequence = engine.sequence()
     started = time.perf_counter()
     sequence.prefill(text)

@@ -25,7 +25,7 @@ from cedagent.upcycle.train_recipe import Recipe
 TEMPERATURE = 2.0
 """Of the divergence: the parent's unlikely tokens count for more."""
 
-_HELD_OUT_TOKENS = 8192
+_HELD_OUT_PASSES = 2
 _AFTER_PREFILL = 32
 """Rows after a prefill end that are scored as one figure."""
 
@@ -88,13 +88,13 @@ class Heal:
 def fixed_passes(examples: Iterator[Example], room: Room) -> list[Batch]:
     """Return passes over the same tokens of held-out text twice: whole, and replayed."""
     longest = min(max(room.lengths), room.pass_tokens, room.config.max_position_embeddings)
-    n = max(1, min(_HELD_OUT_TOKENS, room.pass_tokens) // longest)
-    tokens = TokenStream(examples).take(n * longest)
+    n_tokens = _HELD_OUT_PASSES * (room.pass_tokens // longest) * longest
+    tokens = TokenStream(examples).take(n_tokens)
     found = []
     for share in (0.0, 1.0):
         same = Room(room.config, room.pass_tokens, replay_share=share, lengths=(longest,))
         stream = TokenStream(islice([_Plain(tokens)], 1))
-        found += plain_passes(stream, n_tokens=n * longest, room=same, draw=Random(0))
+        found += plain_passes(stream, n_tokens=n_tokens, room=same, draw=Random(0))
     return found
 
 

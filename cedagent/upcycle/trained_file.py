@@ -66,7 +66,8 @@ def write_trained(
     save_file(
         {name: tensor.detach().cpu().contiguous() for name, tensor in made.items()},
         temporary,
-        metadata={"format": "pt", _KEY: json.dumps(metadata, sort_keys=True)},
+        # One key alone: several are written in no fixed order.
+        metadata={_KEY: json.dumps(metadata, sort_keys=True)},
     )
     with temporary.open("rb") as file:
         os.fsync(file.fileno())

@@ -93,6 +93,11 @@ def test_moods_frame_what_is_asked() -> None:
     texts = {wording.text() for wording in wordings if wording is not None}
     assert {"Close door 3.", "Can you close door 3?", "Please close door 3."} <= texts
     assert ask("=the {x}", {}, draw=draw) is None
+    other = Draw("m", split="heldout")
+    wordings = [ask("!close door {n}", {"n": 3}, draw=other, around=0, noise=0) for _ in range(80)]
+    others = {wording.text() for wording in wordings if wording is not None}
+    assert {"Close door 3!", "Kindly close door 3."} <= others
+    assert not texts & others
 
 
 def test_a_tool_that_is_needed_is_listed_and_none_twice(tokenizer) -> None:

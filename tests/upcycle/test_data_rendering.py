@@ -119,6 +119,9 @@ def test_an_example_has_the_ids_of_a_served_session(some, fmt, tokenizer, model_
     assert {"builtin", "made_up", "chain", "needle_700", "multi_step"} <= kinds
     for conversation in replayable[::4]:
         example = render(conversation, fmt, tokenizer=tokenizer)
+        if len(example.ids) > 4_000:
+            # Long system turns take long and test nothing more.
+            continue
         assert example.ids == served(conversation, model_dir, fmt), conversation.kind
 
 

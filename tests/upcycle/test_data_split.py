@@ -23,7 +23,7 @@ from cedagent.upcycle.data.skills import known, unseen
 from cedagent.upcycle.data.synthesis import made_up_skills
 from cedagent.upcycle.data.talk import stored_talk, talk_turn
 from cedagent.upcycle.data.tools_documents import PLACES
-from cedagent.upcycle.data.transcripts import all_chains
+from cedagent.upcycle.data.transcripts import all_chains, of_kind
 from cedagent.upcycle.data.verbs import THINGS
 from cedagent.upcycle.data.words import word_list
 
@@ -107,8 +107,6 @@ def test_no_call_with_arguments_is_on_both_sides(trained, heldout) -> None:
 
 def test_known_calls_of_training_are_on_the_trained_side(tokenizer) -> None:
     # Without other names for tools and parameters, whose hashes would mean nothing.
-    from cedagent.upcycle.data.transcripts import of_kind
-
     for i in range(25):
         for kind in ("builtin", "invented", "chain", "asked_back", "recovery"):
             made = of_kind(Draw(f"{kind}/{i}", split="train"), kind, count=len)

@@ -16,7 +16,7 @@ from cedagent.upcycle.trained_model import write_trained_model
 from cedagent.upcycle.trainer import Cadence
 
 RECIPE = Recipe(
-    "teach", steps=30, rank=4, lr=3e-2, lr_global=1e-2, batch_tokens=256, pass_tokens=128,
+    "teach", steps=45, rank=4, lr=3e-2, lr_global=1e-2, batch_tokens=256, pass_tokens=128,
     precision="float32", seed=1,
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""trained.safetensors: small, whole, checked; what it is applied to is the model that was trained."""
+"""trained.safetensors: small, whole, checked; applied, it is the model that was trained."""
 
 import json
 from dataclasses import replace

@@ -91,7 +91,8 @@ def _later() -> Chain:
         end = datetime.date.fromisoformat(values["today"]) + datetime.timedelta(n)
         return {**values, "n": n, "end": end.isoformat(), "endday": f"{end:%A}"}
 
-    return Chain(specs=specs("now add_days"),
+    return Chain(
+        specs=specs("now add_days"),
         draw=draw,
         steps=lambda v: [
             [("now", {}, v["now"])],
@@ -157,7 +158,8 @@ def _later_events() -> Chain:
         return {"date": date, "n": n, "end": end.isoformat(), "weekday": f"{end:%A}",
                 "title": d.topic().removeprefix("the "), "start": d.time()}  # fmt: skip
 
-    return Chain(specs=specs("add_days list_events"),
+    return Chain(
+        specs=specs("add_days list_events"),
         draw=draw,
         steps=lambda v: [
             [(

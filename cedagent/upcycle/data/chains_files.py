@@ -40,7 +40,8 @@ def _only_file() -> Chain:
         return {**values, "folder": folder, "path": f"{folder}/{name}", "kind": kind,
                 "listing": "\n".join(sorted([name, *others]))}  # fmt: skip
 
-    return Chain(specs=specs("list_files read_file"),
+    return Chain(
+        specs=specs("list_files read_file"),
         draw=draw,
         steps=lambda v: [
             [("list_files", {"folder": v["folder"]}, v["listing"])],
@@ -73,7 +74,8 @@ def _found_lines() -> Chain:
         return {"wanted": wanted, "folder": folder, "n": n, "at": at, "path": path,
                 "lines": "\n".join(shown_lines), "last": shown_lines[-1]}  # fmt: skip
 
-    return Chain(specs=specs("search_files read_file"),
+    return Chain(
+        specs=specs("search_files read_file"),
         draw=draw,
         steps=lambda v: [
             [(
@@ -109,7 +111,8 @@ def _worth() -> Chain:
         total = shown(row["quantity"] * exact(row["price"]))
         return {**row, "text": document.text, "path": d.path("md"), "total": total}
 
-    return Chain(specs=specs("read_file calculator"),
+    return Chain(
+        specs=specs("read_file calculator"),
         draw=draw,
         steps=lambda v: [
             [("read_file", {"path": v["path"]}, v["text"])],
@@ -158,7 +161,8 @@ def _keep() -> Chain:
 
 
 def _tell() -> Chain:
-    return Chain(specs=specs("fetch_page send_message"),
+    return Chain(
+        specs=specs("fetch_page send_message"),
         draw=lambda d: {**_document(d), "url": page_address(d), "person": d.first_name()},
         steps=lambda v: [
             [("fetch_page", {"url": v["url"]}, v["text"])],
@@ -194,7 +198,8 @@ def _three() -> Chain:
                 "listing": "\n".join(sorted([name, *others])),
                 "total": shown(row["quantity"] * exact(row["price"]))}  # fmt: skip
 
-    return Chain(specs=specs("list_files read_file calculator"),
+    return Chain(
+        specs=specs("list_files read_file calculator"),
         draw=draw,
         steps=lambda v: [
             [("list_files", {"folder": v["folder"]}, v["listing"])],

@@ -22,7 +22,8 @@ def _mail() -> Chain:
         return {"name": name, "email": d.email(name), "subject": subject, "body": d.message(),
                 "phone": d.phone()}  # fmt: skip
 
-    return Chain(specs=specs("find_contact send_email"),
+    return Chain(
+        specs=specs("find_contact send_email"),
         draw=draw,
         steps=lambda v: [
             [(
@@ -60,7 +61,8 @@ def _place_weather() -> Chain:
         return {"name": place(d), "lat": round(d.rng.uniform(-80, 80), 2), "sky": d.pick(SKIES),
                 "lon": round(d.rng.uniform(-179, 179), 2), "temp": d.whole(-12, 38)}  # fmt: skip
 
-    return Chain(specs=specs("find_place weather_at"),
+    return Chain(
+        specs=specs("find_place weather_at"),
         draw=draw,
         steps=lambda v: [
             [("find_place", {"name": v["name"]}, compact({"lat": v["lat"], "lon": v["lon"]}))],

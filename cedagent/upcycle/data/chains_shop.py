@@ -21,7 +21,8 @@ def _total() -> Chain:
         return {"n": n, "product": f"{d.noun()} {d.thing()}", "price": price,
                 "total": shown(n * exact(price))}  # fmt: skip
 
-    return Chain(specs=specs("get_price calculator"),
+    return Chain(
+        specs=specs("get_price calculator"),
         draw=draw,
         steps=lambda v: [
             [(
@@ -94,7 +95,8 @@ def _parcel_news() -> Chain:
         message = {"person": v["person"], "text": v["place"]}
         return [*_order_steps(v), [("send_message", message, compact({"delivered": True}))]]
 
-    return Chain(specs=specs("order_status track_parcel send_message"),
+    return Chain(
+        specs=specs("order_status track_parcel send_message"),
         draw=_order_values,
         steps=steps,
         asks=lines("""
@@ -119,7 +121,8 @@ def _buy() -> Chain:
         return {"thing": d.thing(), "n": d.whole(1, 30), "sku": d.code("@@-####"),
                 "noun": d.noun(), "price": d.price(), "order": d.code("@-####")}  # fmt: skip
 
-    return Chain(specs=specs("search_products place_order"),
+    return Chain(
+        specs=specs("search_products place_order"),
         draw=draw,
         steps=lambda v: [
             [(
@@ -153,7 +156,8 @@ def _buy() -> Chain:
 
 
 def _book_expense() -> Chain:
-    return Chain(specs=specs("get_price log_expense"),
+    return Chain(
+        specs=specs("get_price log_expense"),
         draw=lambda d: {"product": f"{d.noun()} {d.thing()}", "price": d.price(),
                         "category": d.pick(("office", "travel", "training")),
                         "entry": d.whole(1, 999)},

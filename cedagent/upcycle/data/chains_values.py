@@ -63,7 +63,8 @@ def _pointer(n: int) -> Chain:
 
     place = "there" if n == 2 else "at the end"
     times = "another key" if n == 2 else "another key, and that one holds a third key"
-    return Chain(specs=specs("get_value"),
+    return Chain(
+        specs=specs("get_value"),
         draw=draw,
         steps=steps,
         asks=lines(f"""
@@ -91,7 +92,8 @@ def _times_unit() -> Chain:
         return {"value": value, "here": here, "there": there, "n": n, "middle": result,
                 "result": shown(exact(result) * n)}  # fmt: skip
 
-    return Chain(specs=specs("convert_units calculator"),
+    return Chain(
+        specs=specs("convert_units calculator"),
         draw=draw,
         steps=lambda v: [
             [(
@@ -122,7 +124,8 @@ def _keep_money() -> Chain:
         return {"amount": amount, "rate": rate, "key": key(d),
                 "result": plain(amount * exact(rate))}  # fmt: skip
 
-    return Chain(specs=specs("convert_currency save_note"),
+    return Chain(
+        specs=specs("convert_currency save_note"),
         draw=draw,
         steps=lambda v: [
             [(

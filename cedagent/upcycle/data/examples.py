@@ -48,11 +48,9 @@ def conversations(tokenizer: Tokenizer, *, split: Split, seed: int) -> Iterator[
             yield train_conversation(f"train/{seed}/{i}", count=count)
         else:
             kind = _HELDOUT_KINDS[i % len(_HELDOUT_KINDS)]
-            yield from heldout_conversations(
-                kind, seed=hash_free(seed, i), n=1, tokenizer=tokenizer
-            )
+            yield from heldout_conversations(kind, seed=_seed_of(seed, i), n=1, tokenizer=tokenizer)
 
 
-def hash_free(seed: int, i: int) -> int:
+def _seed_of(seed: int, i: int) -> int:
     """Return a seed for item i that no other item of a nearby seed has."""
     return seed * 1_000_003 + i
