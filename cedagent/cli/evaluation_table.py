@@ -49,9 +49,10 @@ def print_evaluation(reports: Sequence[ModelReport]) -> None:
     console.print(table)
     console.print(
         "* aim met; MISSED: worse than the bound. Shares with Wilson's 95% interval, means with "
-        "their standard error. KL(parent || student) in nats per token. Every output is judged "
+        "their standard error.\nKL(parent || student) in nats per token. Every output is judged "
         "after the right history: a wrong call is replaced by the expected one.",
         style="dim",
+        soft_wrap=True,
     )
     if differing := _differing(reports):
         console.print(f"Not comparable, drawn otherwise: {', '.join(differing)}.", style="bold red")

@@ -52,11 +52,15 @@ def draw_quality(path: Path, models: Sequence[ModelReport]) -> None:
     goal = next(goal for goal in GOALS if goal.key == "kl_after_prefill")
     for value, word in ((goal.bound, "bound"), (goal.aim, "aim")):
         above.axhline(value, color="grey", linewidth=0.8, linestyle=":")
-        above.annotate(word, (0, value), fontsize=8, color="grey", va="bottom")
+        # At the left edge, whatever the positions are.
+        place = above.get_yaxis_transform()
+        above.text(0.005, value, word, transform=place, fontsize=8, color="grey", va="bottom")
     above.set_ylabel("KL(parent || student), nats per token")
     above.set_ylim(bottom=0)
     below.set_ylabel("perplexity")
     below.set_yscale("log")
+    below.yaxis.set_major_formatter("{x:g}")
+    below.yaxis.set_minor_formatter("{x:g}")
     below.set_xlabel("position of the token, in tokens")
     above.legend(fontsize=8)
     below.legend(fontsize=8)

@@ -15,8 +15,6 @@ from ced_kernels.rows import quantize_rows
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.llama.weights import Checkpoint
 
-_LARGEST_CODE = 127
-
 
 def rounding_of(
     checkpoint: Checkpoint, tensors: Mapping[str, Tensor], config: LlamaConfig
@@ -39,8 +37,9 @@ def rounding_of(
             """Return the factor [N] of what the matrix's rows feed."""
             _, scale = checkpoint.matrix(name)
             assert scale is not None
-            # A scale is the row's largest code over its largest value.
-            return (tensors[name] * before).abs().amax(1) / (scale * _LARGEST_CODE)
+            # Up to a factor of the whole matrix, which changes no code: a scale is a 127th of the
+            # row's largest value.
+            return (tensors[name] * before).abs().amax(1) / scale
 
         qkv, gate_up = of_norm("input_layernorm"), of_norm("post_attention_layernorm")
         columns |= {f"{attention}{name}_proj.weight": qkv for name in "qkv"}

@@ -3,6 +3,7 @@
 What the sequence derived from its own unfinished tile, padded or decoded, is of no use then.
 """
 
+import itertools
 import random
 
 import pytest
@@ -26,9 +27,14 @@ def cold(model, ids):
     return sequence.logits
 
 
-@pytest.mark.parametrize("is_open", [True, False], ids=["in RAM", "on disk"])
-@pytest.mark.parametrize("n_fed", [0, 30, 200])
-@pytest.mark.parametrize("n_known", [130, 260, 383])
+CASES = list(itertools.product((130, 260, 383), (0, 30, 200), (True, False)))
+QUICK = [(260, 0, True), (383, 30, False)]
+
+
+@pytest.mark.parametrize(
+    ("n_known", "n_fed", "is_open"),
+    [c if c in QUICK else pytest.param(*c, marks=pytest.mark.slow) for c in CASES],
+)
 def test_rows_derived_from_an_unfinished_tile_are_dropped(model, tmp_path, n_known, n_fed, is_open):
     engine = Engine.load(model, kv=None if is_open else tmp_path / "kv")
     behind, ahead = engine.sequence(), engine.sequence()

@@ -11,6 +11,7 @@ from windowed_runs import (
     answer,
     cold,
     publish,
+    slow,
     some_ids,
     tensor_bytes,
     with_store,
@@ -60,7 +61,7 @@ def at_poll(n):
     return lambda: next(polls, False)
 
 
-@pytest.mark.parametrize("n", range(7))
+@pytest.mark.parametrize("n", [4, *map(slow, (0, 1, 2, 3, 5, 6))])
 def test_a_stopped_prefill_keeps_whole_tiles_and_goes_on(model, tmp_path, expected, n):
     engine = with_store(model, tmp_path / "kv")
     sequence = engine.sequence()
@@ -83,7 +84,7 @@ def test_a_stopped_prefill_keeps_whole_tiles_and_goes_on(model, tmp_path, expect
     restarted.close()
 
 
-@pytest.mark.parametrize("n", range(5))
+@pytest.mark.parametrize("n", [1, 3, *map(slow, (0, 2, 4))])
 def test_a_stopped_rerun_from_empty_windows_goes_on(engine, expected, n):
     sequence = engine.sequence(IDS)
     usage = sequence.prefill(SUFFIX[:3], cancelled=at_poll(n))
@@ -99,7 +100,7 @@ def test_a_stopped_rerun_from_empty_windows_goes_on(engine, expected, n):
     assert engine.store.match(IDS).blocks == 5
 
 
-@pytest.mark.parametrize("n", range(4))
+@pytest.mark.parametrize("n", [2, slow(0), slow(1), slow(3)])
 def test_a_stopped_rerun_publishes_no_snapshot_of_unfinished_windows(
     model, engine, expected, n, tmp_path
 ):
@@ -112,7 +113,7 @@ def test_a_stopped_rerun_publishes_no_snapshot_of_unfinished_windows(
     restarted.close()
 
 
-@pytest.mark.parametrize("n", range(4))
+@pytest.mark.parametrize("n", [2, slow(0), slow(1), slow(3)])
 def test_another_sequence_takes_nothing_unfinished_from_a_stopped_one(engine, expected, n):
     stopped = engine.sequence(IDS)
     stopped.prefill(SUFFIX[:3], cancelled=at_poll(n))
@@ -125,7 +126,7 @@ def test_another_sequence_takes_nothing_unfinished_from_a_stopped_one(engine, ex
     assert tensor_bytes(fork.logits) == expected
 
 
-@pytest.mark.parametrize("n", range(3))
+@pytest.mark.parametrize("n", [1, slow(0), slow(2)])
 def test_a_stopped_rerun_from_whole_windows_goes_on_where_it_was(model, tmp_path, n):
     """From a snapshot at 384, which is as near as an empty start would be, or nearer."""
     publish(model, tmp_path / "kv", IDS[:384])
@@ -153,7 +154,7 @@ def test_stopping_again_and_again(engine, expected):
     assert engine.notices == []
 
 
-@pytest.mark.parametrize("n", range(3))
+@pytest.mark.parametrize("n", [1, slow(0), slow(2)])
 def test_an_interrupted_rerun_goes_on_too(engine, expected, monkeypatch, n):
     sequence, windows = engine.sequence(IDS), engine.family.windows
     rerun_tile, polls = windows.rerun_tile, at_poll(n)

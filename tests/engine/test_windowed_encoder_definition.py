@@ -49,7 +49,7 @@ def float32(model, **options):
     return Engine.load(model, precision="float32", **options)
 
 
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("window", [100, slow(16), slow(128)])
 @pytest.mark.parametrize("n_tokens", [257, *map(slow, (1, 15, 16, 17, 127, 128, 129, 255, 400))])
 def test_full_is_the_definition(models, window, n_tokens):
     ids = some_ids(n_tokens, seed=n_tokens)
@@ -59,7 +59,7 @@ def test_full_is_the_definition(models, window, n_tokens):
 
 
 @pytest.mark.parametrize(
-    "global_layers", [(), (0,), (4,), slow((0, 1)), slow((3, 4)), slow((0, 2, 4)), slow((1, 2, 3))]
+    "global_layers", [(), (4,), *map(slow, ((0,), (0, 1), (3, 4), (0, 2, 4), (1, 2, 3)))]
 )
 def test_any_layers_may_be_windowed(tmp_path, global_layers):
     model = write_windowed(tmp_path / "model", window=21, global_layers=global_layers)
@@ -68,7 +68,7 @@ def test_any_layers_may_be_windowed(tmp_path, global_layers):
     torch.testing.assert_close(float32(model).logits(ids).double(), expected, atol=2e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("window", [1, 2, 129, 200, slow(300)])
+@pytest.mark.parametrize("window", [1, 200, slow(2), slow(129), slow(300)])
 def test_windows_of_one_token_and_of_more_than_a_tile(tmp_path, window):
     model = write_windowed(tmp_path / "model", window=window)
     ids = some_ids(390)
@@ -77,7 +77,7 @@ def test_windows_of_one_token_and_of_more_than_a_tile(tmp_path, window):
 
 
 @pytest.mark.parametrize("n_tokens", [130, slow(15), slow(300)])
-@pytest.mark.parametrize("window", [16, 100])
+@pytest.mark.parametrize("window", [16, slow(100)])
 def test_bounded_is_the_definition_and_decoding_goes_on_with_it(models, window, n_tokens):
     ids = some_ids(n_tokens + 30, seed=n_tokens)
     sequence = float32(models[window]).sequence()
@@ -91,6 +91,7 @@ def test_bounded_is_the_definition_and_decoding_goes_on_with_it(models, window, 
         sequence.feed(ids[n])
 
 
+@pytest.mark.slow
 def test_decoding_beyond_an_unfinished_tile_with_a_window_of_many_tiles(tmp_path):
     """The rows of the unfinished tile stay when those before the window are forgotten."""
     model = write_windowed(tmp_path / "model", window=600)
@@ -128,8 +129,13 @@ def in_decoding(engine, ids, n_prefilled):
     return found
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("window", [16, 100, 128, 200])
+QUICK = [(16, "native"), (128, "float32"), (200, "native")]
+
+
+@pytest.mark.parametrize(
+    ("window", "path"),
+    [c if c in QUICK else slow(*c) for c in itertools.product((16, 100, 128, 200), PATHS)],
+)
 def test_a_text_of_at_most_w_tokens_has_the_bits_of_the_all_global_model(tmp_path, window, path):
     model = write_windowed(tmp_path / "windowed", window=window)
     twin = all_global(model, tmp_path / "global")
@@ -145,7 +151,7 @@ def test_a_text_of_at_most_w_tokens_has_the_bits_of_the_all_global_model(tmp_pat
     assert cold(model, ids, path) != cold(twin, ids, path)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", ["native", slow("reference"), slow("float32")])
 def test_exact_equals_full_bit_for_bit(models, path):
     for n_tokens in (129, 300):
         ids = some_ids(n_tokens, seed=n_tokens)
@@ -184,7 +190,7 @@ def keys_seen(monkeypatch, engine, work):
     return found
 
 
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("window", [16, slow(100), slow(128)])
 def test_keys_read_are_a_function_of_the_position_alone(models, monkeypatch, window):
     """Tile k: 128 (k + 1) keys in a global layer, W - 1 + 128 in a windowed one; likewise a row."""
     engine, ids = alone(models[window], "reference"), some_ids(400)

@@ -41,7 +41,7 @@ class Held:
     """A model, stores with and without snapshots, and the anchors of a conversation."""
 
     def __init__(self, folder, window, path, turns, options):
-        self.window, self.path, self.turns, self.options = window, path, turns, options
+        self.window, self.path, self.options = window, path, options
         self.settings = {**PATHS[path], **options}
         self.model, self.kv = write_windowed(folder / "model", window=window), folder / "kv"
         alone(self.model, path)
@@ -151,15 +151,13 @@ def test_restored_from_disk_equals_live(held, monkeypatch, kind):
     engine.close()
 
 
-@pytest.mark.parametrize("kind", ["without", slow("with")])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["with", "without"])
 def test_restored_in_a_new_process_equals_live(held, kind):
     kv, rerun = held.store(kind)
-    anchors = held.anchors
-    if held.turns is SHORT:
-        anchors = [anchors[len(anchors) // 2], anchors[-1]]
-    tasks = [anchor.resumed for anchor in anchors]
+    tasks = [anchor.resumed for anchor in held.anchors]
     got = in_new_process(held.model, tasks, kv=kv, n_sampled=3, **held.settings)
-    expect_restored(got["results"], anchors, rerun)
+    expect_restored(got["results"], held.anchors, rerun)
     # Opened beside the writer, hence read-only, which is said once.
     assert len(got["notices"]) == 1
 

@@ -31,6 +31,7 @@ SHORT, LONG = some_ids(7, seed=1), some_ids(151, seed=2)
 MODES = ({}, {"replay_windows": 2}, {"mode": "exact"}, {"mode": "full"})
 WINDOWS = (16, 100, 128)
 N = len(WINDOWED)
+BOTH = [case if case[1] == "native" else slow(*case) for case in itertools.product(WINDOWS, PATHS)]
 
 
 def named(value):
@@ -77,8 +78,7 @@ def reader(models, stores, tmp_path):
         engine.close()
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize(("window", "path"), BOTH)
 def test_with_a_snapshot_nothing_is_run_again(models, reader, window, path):
     engine = reader(window, True, path)
     assert engine.store.match(IDS).snapshots == (640,)
@@ -87,8 +87,7 @@ def test_with_a_snapshot_nothing_is_run_again(models, reader, window, path):
     assert (usage.reused_disk, usage.rerun, engine.notices) == (640, 0, [])
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize(("window", "path"), BOTH)
 def test_without_one_windows_begin_empty_further_back(models, reader, window, path):
     engine = reader(window, False, path)
     assert engine.store.match(IDS).snapshots == ()
@@ -108,7 +107,7 @@ def test_how_many_tiles_these_are():
     assert [empty_rerun(128, 10, settled) for settled in (0, 128, 1280)] == [0, 128, 1280]
 
 
-@pytest.mark.parametrize("mode", MODES, ids=named)
+@pytest.mark.parametrize("mode", [*MODES[1:3], slow({}), slow(MODES[3])], ids=named)
 @pytest.mark.parametrize("suffix", [SHORT, slow(LONG)], ids=named)
 @pytest.mark.parametrize("with_snapshots", [True, False], ids=["with", "without"])
 def test_e_out_is_stored_so_a_mode_needs_nothing_more(models, reader, mode, suffix, with_snapshots):
@@ -147,7 +146,11 @@ def exact_rows(engine, *, start):
     return {name: wrong.get(name, start - 1) + 1 for name in (*range(5), "E_out")}
 
 
-@pytest.mark.parametrize("global_layers", [(1, 4), (0, 2, 4), (0, 1), (2, 3), (3,), ()], ids=str)
+@pytest.mark.parametrize(
+    "global_layers",
+    [(1, 4), (), *map(slow, ((0, 2, 4), (0, 1), (2, 3), (3,)))],
+    ids=str,
+)
 def test_windowed_layers_alone_are_counted_and_not_one_row_too_many(tmp_path, global_layers):
     """Each windowed layer below puts off what is exact by W - 1 rows; a global one by none."""
     model = write_windowed(tmp_path / "model", window=50, global_layers=global_layers)
@@ -157,14 +160,15 @@ def test_windowed_layers_alone_are_counted_and_not_one_row_too_many(tmp_path, gl
     assert found == {**expected, "E_out": 256 + 49 * len(windowed)}
 
 
-@pytest.mark.parametrize("path", ["native", slow("reference")])
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["native", "reference"])
 def test_no_row_is_exact_later_on_the_int8_path(models, path):
     found = exact_rows(alone(models[100], path), start=128)
     latest = {0: 128, 1: 227, 2: 227, 3: 326, 4: 425, "E_out": 425}
     assert all(found[name] <= latest[name] for name in latest)
 
 
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("window", [16, slow(100), slow(128)])
 def test_an_empty_start_one_tile_later_would_not_do(models, reader, monkeypatch, window):
     engine = reader(window, False, "float32")
     right = engine.family.windows.empty_start(640)
@@ -174,7 +178,9 @@ def test_an_empty_start_one_tile_later_would_not_do(models, reader, monkeypatch,
     assert usage.rerun == empty_rerun(window, N, 640) - 128
 
 
-@pytest.mark.parametrize("global_layers", [(0, 2, 4), (2,), slow(()), slow((0, 1, 2, 3))], ids=str)
+@pytest.mark.parametrize(
+    "global_layers", [(2,), slow((0, 2, 4)), slow(()), slow((0, 1, 2, 3))], ids=str
+)
 def test_any_alternation_of_layers_resumes(tmp_path, global_layers):
     model = write_windowed(tmp_path / "model", window=128, global_layers=global_layers)
     with pytest.MonkeyPatch.context() as patch:
@@ -231,7 +237,7 @@ def test_a_snapshot_that_cannot_be_read_is_none(models, reader, monkeypatch, fou
     assert usage.rerun == 384
 
 
-@pytest.mark.parametrize("window", [1, 2, 200, 300])
+@pytest.mark.parametrize("window", [1, slow(2), slow(200), slow(300)])
 def test_odd_windows_resume_with_and_without_a_snapshot(tmp_path, window):
     """W = 1 keeps no rows, so it needs neither; beyond a tile a snapshot at 128 is not full."""
     model = write_windowed(tmp_path / "model", window=window)
@@ -265,7 +271,7 @@ EDGES = (1, 127, 128, 129, 255, 256, 257, 385, 511, 512, 513, 650)
     ],
     ids=named,
 )
-@pytest.mark.parametrize("with_snapshots", [True, False], ids=["with", "without"])
+@pytest.mark.parametrize("with_snapshots", [slow(True), False], ids=["with", "without"])
 def test_at_every_edge(models, reader, with_snapshots, window, path, mode):
     engine = reader(window, with_snapshots, path, **mode)
     for n_known in EDGES:
@@ -276,8 +282,7 @@ def test_at_every_edge(models, reader, with_snapshots, window, path, mode):
     assert not engine.notices
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize(("window", "path"), BOTH)
 def test_from_ram_behind_where_the_other_sequence_stands(models, window, path):
     """A fork behind the settled end finds settled rows, and windows that are long gone."""
     engine = alone(models[window], path)

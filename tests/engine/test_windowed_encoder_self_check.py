@@ -4,6 +4,7 @@ Wrong rows are committed as a store would take right ones, with a checksum that 
 model can tell. The answer is a cold run's, one line says so, and the store is mended.
 """
 
+import functools
 import itertools
 
 import pytest
@@ -40,13 +41,15 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(model, tmp_path_factory):
-    """By path, what a store of IDS should hold: {stream: [5, block bytes]}, {position: windows}."""
-    found = {}
-    for path in PATHS:
+    """What a store of IDS should hold: {stream: [5, block bytes]}, {position: windows}."""
+
+    @functools.cache
+    def of(path):
         kv = tmp_path_factory.mktemp(path) / "kv"
         publish(model, kv, IDS[:512], IDS, path=path)
-        found[path] = read_all(model, kv, path)
-    return found
+        return read_all(model, kv, path)
+
+    return of
 
 
 def read_all(model, kv, path):
@@ -82,7 +85,7 @@ def altered(rows, stream, block, at, mask=1):
     return made
 
 
-def expect_mended(model, kv, whole, path="native"):
+def expect_mended(model, kv, expected_store, path="native"):
     """The first restore says that it does not trust the store; the second has nothing to say."""
     expected = cold(model, IDS + SUFFIX, path)
     engine = with_store(model, kv, path)
@@ -100,8 +103,8 @@ def expect_mended(model, kv, whole, path="native"):
     assert again.notices == []
     again.close()
     rows, snapshots = read_all(model, kv, path)
-    assert all(torch.equal(rows[name], whole[0][name]) for name in rows)
-    assert snapshots[640] == whole[1][640]
+    assert all(torch.equal(rows[name], expected_store[0][name]) for name in rows)
+    assert snapshots[640] == expected_store[1][640]
 
 
 def at_row(stream, row, *, path):
@@ -111,9 +114,9 @@ def at_row(stream, row, *, path):
     return row * 16 * (4 if path == "float32" else 1)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", ["native", slow("reference"), slow("float32")])
 def test_what_was_read_is_a_clean_hit(model, tmp_path, whole, path):
-    rows, snapshots = whole[path]
+    rows, snapshots = whole(path)
     assert sorted(rows) == ["e_out", *(f"kv.{layer}" for layer in GLOBAL)]
     assert sorted(snapshots) == [512, 640]
     expected = cold(model, IDS + SUFFIX, path)
@@ -127,7 +130,7 @@ def test_what_was_read_is_a_clean_hit(model, tmp_path, whole, path):
 
 
 STREAMS = ("kv.1", "kv.4", "e_out")
-QUICK = [("kv.1", "native", "first"), ("kv.4", "float32", "last"), ("e_out", "native", "last")]
+QUICK = [("kv.4", "native", "last"), ("e_out", "native", "last")]
 
 
 @pytest.mark.parametrize(
@@ -139,14 +142,14 @@ QUICK = [("kv.1", "native", "first"), ("kv.4", "float32", "last"), ("e_out", "na
 )
 def test_one_bit_of_a_row_that_is_run_again(model, tmp_path, whole, stream, path, place):
     """From a snapshot at 512 every row of the last block is compared: scales and values, too."""
-    rows = whole[path][0]
+    rows = whole(path)[0]
     at = {
         "first": 0,
         "last": at_row(stream, 127, path=path),
         "end": rows[stream].shape[1] - 1,
     }[place]
-    forge(model, tmp_path / "kv", altered(rows, stream, LAST, at), {512: whole[path][1][512]}, path)
-    expect_mended(model, tmp_path / "kv", whole[path], path)
+    forge(model, tmp_path / "kv", altered(rows, stream, LAST, at), {512: whole(path)[1][512]}, path)
+    expect_mended(model, tmp_path / "kv", whole(path), path)
 
 
 @pytest.mark.parametrize("stream", ["kv.1", slow("kv.4"), slow("e_out")])
@@ -154,31 +157,31 @@ def test_the_first_row_that_is_exact_after_an_empty_start(model, tmp_path, whole
     kind = stream if stream == "e_out" else int(stream.removeprefix("kv."))
     position = FIRST_EXACT[kind]
     at = at_row(stream, position % 128, path="native")
-    rows = altered(whole["native"][0], stream, position // 128, at)
+    rows = altered(whole("native")[0], stream, position // 128, at)
     forge(model, tmp_path / "kv", rows, {})
-    expect_mended(model, tmp_path / "kv", whole["native"])
+    expect_mended(model, tmp_path / "kv", whole("native"))
 
 
-@pytest.mark.parametrize("block", [0, 1, slow(2)])
+@pytest.mark.parametrize("block", [0, slow(1), slow(2)])
 @pytest.mark.parametrize("stream", ["kv.1", slow("kv.4")])
 def test_a_wrong_block_before_those_is_mended_when_it_shows(model, tmp_path, whole, stream, block):
     """The rows run again attend to it, so what they give is another thing than what is stored."""
-    rows = {name: part.clone() for name, part in whole["native"][0].items()}
+    rows = {name: part.clone() for name, part in whole("native")[0].items()}
     rows[stream][block] ^= 0x35
     forge(model, tmp_path / "kv", rows, {})
-    expect_mended(model, tmp_path / "kv", whole["native"])
+    expect_mended(model, tmp_path / "kv", whole("native"))
 
 
 @pytest.mark.parametrize("windowed", [0, slow(1), slow(2)])
 def test_a_wrong_snapshot_that_rows_are_run_again_from(model, tmp_path, whole, windowed):
-    rows, snapshots = whole["native"]
+    rows, snapshots = whole("native")
     data = bytearray(snapshots[512])
     part = len(data) // 3
     # The newest rows' codes: 2 * 99 rows of 16 bytes, then the scales.
     for at in range(windowed * part + 60 * 16, windowed * part + 99 * 16):
         data[at] ^= 0x2A
     forge(model, tmp_path / "kv", rows, {512: bytes(data)})
-    expect_mended(model, tmp_path / "kv", whole["native"])
+    expect_mended(model, tmp_path / "kv", whole("native"))
 
 
 @pytest.fixture
@@ -200,7 +203,7 @@ def compared(monkeypatch):
 
 
 def test_every_row_run_again_from_a_snapshot_is_compared(model, tmp_path, whole, compared):
-    rows, snapshots = whole["native"]
+    rows, snapshots = whole("native")
     forge(model, tmp_path / "kv", rows, {512: snapshots[512]})
     engine = with_store(model, tmp_path / "kv")
     answer(engine, IDS, SUFFIX)
@@ -212,7 +215,7 @@ def test_every_row_run_again_from_a_snapshot_is_compared(model, tmp_path, whole,
 
 
 def test_without_a_snapshot_exactly_the_exact_rows_are_compared(model, tmp_path, whole, compared):
-    forge(model, tmp_path / "kv", whole["native"][0], {})
+    forge(model, tmp_path / "kv", whole("native")[0], {})
     engine = with_store(model, tmp_path / "kv")
     answer(engine, IDS, SUFFIX)
     assert compared == [
@@ -226,13 +229,13 @@ def test_without_a_snapshot_exactly_the_exact_rows_are_compared(model, tmp_path,
 
 def test_nothing_stored_is_written_by_a_rerun(model, tmp_path, whole):
     """Rows that a re-run would get wrong, before it is exact, are read as they are stored."""
-    forge(model, tmp_path / "kv", whole["native"][0], {})
+    forge(model, tmp_path / "kv", whole("native")[0], {})
     engine = with_store(model, tmp_path / "kv")
     sequence = engine.sequence(IDS)
     assert sequence.prefill(SUFFIX).rerun == 384
     with engine.forward():
         held = engine.family.pack(sequence._state, 0, N_BLOCKS)
-    assert all(torch.equal(held[name], whole["native"][0][name]) for name in held)
+    assert all(torch.equal(held[name], whole("native")[0][name]) for name in held)
     engine.close()
 
 

@@ -62,12 +62,14 @@ def test_texts_up_to_the_window_are_exactly_the_parents(source, converted):
     assert torch.allclose(served.double(), oracle, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_no_list_and_the_whole_list_are_the_same_model(source, whole, tmp_path):
     listed = convert(source, tmp_path / "x", n_encoder_layers=4, window=W, global_layers=range(4))
     for name in ("model.safetensors", "model-int8.safetensors", "config.json"):
         assert (listed / name).read_bytes() == (whole / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_the_first_decoder_layer_is_copied_and_the_others_are_fitted_to_other_rows(
     source, converted, whole
 ):
@@ -112,6 +114,7 @@ def test_calibration_runs_the_windows_that_the_model_will_have(source, converted
     assert not torch.equal(seen[1].keys, unseen[1].keys)
 
 
+@pytest.mark.slow
 def test_the_fit_is_better_than_one_for_an_encoder_that_sees_all(source, converted, whole):
     ours, theirs = (load_file(folder / "model.safetensors") for folder in (converted, whole))
     parent = read_parent(source)

@@ -197,8 +197,11 @@ def test_a_wrong_output_is_replaced_by_the_expected_calls():
     assert call("look", {"name": "Ada"}) + "\n" + call("look", {"name": "Bo"}) in before
     assert before.index("\n5\n") < before.index("\n6\n")
     # It is closed as an output of the model's own is.
-    names = [model.tokenizer.token_name(i) for i in model.asked[1]]
-    assert [names.count(name) for name in ("<|im_start|>", "<|im_end|>")] == [5, 4]
+    fmt, calls = Speaker(model).format, STEPS.steps[0][0].calls
+    spelled = model.tokenizer.encode("\n".join(call(*each) for each in calls))
+    written = [*spelled, min(fmt.stop_ids)]
+    expected = [*written, *fmt.closing(written), *fmt.results(["5", "6"])]
+    assert model.asked[1][-len(expected) :] == expected
 
 
 def test_after_a_call_in_place_of_an_answer_nothing_more_is_judged():

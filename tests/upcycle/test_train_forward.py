@@ -45,6 +45,8 @@ MODELS = {
     "yoco": {"window": 0, "n_encoder_layers": 2},
     "w16": {"window": 16, "n_encoder_layers": 3, "n_heads": 4, "n_kv_heads": 2},
     "w128": {"window": 128, "n_encoder_layers": 2, "tie_word_embeddings": False},
+    # Wider than the rows that share a run of keys.
+    "w200": {"window": 200, "n_encoder_layers": 2},
     "decoder only": {"window": 16, "n_encoder_layers": 5},
     "windowed": {"window": 16, "n_encoder_layers": 4, "encoder_global_layers": (1, 3)},
     "all windowed": {"window": 128, "n_encoder_layers": 3, "encoder_global_layers": ()},
@@ -80,16 +82,17 @@ def test_documents_of_one_length_run_side_by_side_as_they_do_alone(models):
 
 
 @pytest.mark.parametrize("replay_windows", [1, 2])
-@pytest.mark.parametrize("name", ["yoco", "w16", "w128", "windowed", "all windowed"])
+@pytest.mark.parametrize("name", ["yoco", "w16", "w128", "w200", "windowed", "all windowed"])
 def test_a_stretch_is_a_bounded_prefill_and_what_is_fed_after_it(models, name, replay_windows):
     model = train_model(models[name])
     config = model.config
     engine = Engine.load(
         models[name], precision="float32", mode="bounded", replay_windows=replay_windows
     )
-    documents, ids = side_by_side((411, 150))
+    documents, ids = side_by_side((611, 150))
     draw = random.Random(name)
-    ends = [draw.randrange(1, 400), draw.randrange(1, 145)]
+    # The first replay starts within its text, the second may be the whole of it.
+    ends = [draw.randrange(401, 600), draw.randrange(1, 145)]
     stops = [min(end + 40, one.length) for end, one in zip(ends, documents, strict=True)]
     starts = [end - config.replay_rows(end, replay_windows=replay_windows) for end in ends]
     stretches = [Stretch(*of) for of in zip(documents, starts, stops, strict=True)]

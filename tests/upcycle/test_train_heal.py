@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from training import LENGTHS, Texts, made
 
 from cedagent.errors import CedError, EngineError, UsageError, WeightsError
-from cedagent.upcycle.train_checkpoint import CHECKPOINT, LOG, locked
+from cedagent.upcycle.train_checkpoint import CHECKPOINT, LOG, Log, locked
 from cedagent.upcycle.train_recipe import Budget, Recipe, rate_at
 from cedagent.upcycle.train_run import run
 from cedagent.upcycle.trained_file import read_trained
@@ -89,15 +89,32 @@ def test_a_rounded_step_says_so_and_trains(model_dir, tmp_path):
 
 @pytest.mark.parametrize("steps", [1, 4])
 def test_a_stopped_run_goes_on_with_the_same_bits(model_dir, healed, tmp_path, steps):
-    stop = StopAfter(steps)
-    assert heal(model_dir, tmp_path, report=stop.report, should_stop=stop) is None
+    stop, never = StopAfter(steps), Cadence(checkpoint_s=1e9, held_out_s=1e9)
+    stopped = heal(model_dir, tmp_path, report=stop.report, should_stop=stop, cadence=never)
+    assert stopped is None
     assert log_of(tmp_path, "stop")[0]["step"] == steps
     result = heal(model_dir, tmp_path)
     assert (result.steps, result.tokens) == (6, 6 * 192)
+    assert [entry["step"] for entry in log_of(tmp_path, "resume")] == [steps]
     assert same(healed / "trained.safetensors", tmp_path / "trained.safetensors")
     assert [step["step"] for step in log_of(tmp_path, "step")] == [1, 2, 3, 4, 5, 6]
     a, b = log_of(healed, "step"), log_of(tmp_path, "step")
     assert [step["loss"] for step in a] == [step["loss"] for step in b]
+
+
+def test_the_log_of_a_run_that_goes_on_has_each_step_once(tmp_path):
+    path = tmp_path / LOG
+    log = Log(path, steps=0)
+    for step in (1, 2, 3):
+        log.write("step", step, loss=0.5)
+    with path.open("a") as file:
+        file.write('{"event": "step", "st')
+    Log(path, steps=2).write("step", 3, loss=0.25)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"event": "step", "step": 1, "loss": 0.5},
+        {"event": "step", "step": 2, "loss": 0.5},
+        {"event": "step", "step": 3, "loss": 0.25},
+    ]
 
 
 def same(a, b):
