@@ -17,7 +17,7 @@ from cedagent.cli.layer_list import layer_list
 from cedagent.cli.model_cost import cost
 from cedagent.cli.options import json_option, model_option, read_text, weights_option
 from cedagent.cli.report import print_json
-from cedagent.cli.training import apply, heal, teach
+from cedagent.cli.training import answers, apply, heal, teach
 from cedagent.errors import UsageError
 from cedagent.model.locate import DEFAULT_MODEL
 
@@ -33,6 +33,7 @@ def model() -> None:
 
 model.add_command(cost)
 model.add_command(heal)
+model.add_command(answers)
 model.add_command(teach)
 model.add_command(apply)
 model.add_command(evaluate)

@@ -1,4 +1,4 @@
-"""`cedagent model heal`, `teach` and `apply`: train a converted model, and use what was trained.
+"""`cedagent model heal`, `answers`, `teach` and `apply`: train a model, and use what was trained.
 
 The work is in cedagent.upcycle; here are options, a progress bar with the time left, and signals:
 the first Ctrl-C or SIGTERM ends a run between two passes, with a checkpoint.
@@ -89,6 +89,10 @@ def heal(model: str, **given: Any) -> int:
 @_stage_options
 @click.option("--plain-share", type=click.FloatRange(0, 1), default=0.25, show_default=True,
               help="Share of plain text, which keeps the model with its parent.")  # fmt: skip
+@click.option("--answers", type=click.Path(path_type=Path), metavar="FILE",
+              help="The parent's own answers to plain talk (`model answers`).")  # fmt: skip
+@click.option("--answers-share", type=click.FloatRange(0, 1), default=0.15, show_default=True,
+              help="Share of transcripts that are such answers.")  # fmt: skip
 def teach(model: str, **given: Any) -> int:
     """Teach a converted model to call tools.
 
@@ -96,6 +100,48 @@ def teach(model: str, **given: Any) -> int:
     --from takes what `model heal` wrote. Writes DIR/trained.safetensors.
     """
     return _train("teach", model, given)
+
+
+@click.command()
+@click.argument("parent", metavar="PARENT")
+@click.option("--out", "file", type=click.Path(path_type=Path), required=True, metavar="FILE",
+              help="JSON lines; what is there already is kept.")  # fmt: skip
+@click.option("-n", "n", type=click.IntRange(1), default=400, show_default=True, metavar="N",
+              help="Prompts to answer.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N")
+def answers(parent: str, file: Path, n: int, seed: int) -> int:
+    """Let the parent answer plain talk, for `model teach --answers`.
+
+    PARENT is the checkpoint converted with all its layers in the encoder.
+    """
+    from cedagent.chat.template import load_chat_format
+    from cedagent.chat.tokenizer import Tokenizer
+    from cedagent.cli.model import progress_bar
+    from cedagent.engine import Engine
+    from cedagent.upcycle.own_answers import write_answers
+
+    engine = Engine.load(resolve_model(parent))
+    if engine.family.config.n_decoder_layers:
+        raise UsageError(
+            f"{parent} has decoder layers: expected the parent itself, converted with "
+            "--encoder-layers of all its layers"
+        )
+    tokenizer = Tokenizer.load(engine.model_dir)
+    fmt = load_chat_format(engine.model_dir, engine.chat_format, tokenizer=tokenizer)
+    told: list[bool] = []
+    with stop_on_interrupt(lambda: told.append(True)), progress_bar() as progress:
+        done = write_answers(
+            engine,
+            file,
+            n=n,
+            seed=seed,
+            fmt=fmt,
+            tokenizer=tokenizer,
+            progress=progress,
+            should_stop=lambda: bool(told),
+        )
+    click.echo(f"{file}: {done:,} of {n:,} prompts answered")
+    return 0
 
 
 @click.command()
@@ -118,6 +164,8 @@ def apply(model: str, file: Path, dst: Path) -> int:
 
 def _train(stage: StageName, model: str, given: dict[str, Any]) -> int:
     """Run a stage; exit code 0 also when it was told to stop, which loses nothing."""
+    from cedagent.upcycle.own_answers import read_answers
+    from cedagent.upcycle.source import sha256_file
     from cedagent.upcycle.train_recipe import Budget, Recipe
     from cedagent.upcycle.train_run import pass_tokens_of, precision_of, run
     from cedagent.upcycle.train_texts import ModelTexts
@@ -130,6 +178,10 @@ def _train(stage: StageName, model: str, given: dict[str, Any]) -> int:
         given["pass_tokens"] = pass_tokens_of(device)
     if given["steps"] is None and minutes is None:
         raise UsageError(f"model {stage}: expected --steps or --minutes, got neither")
+    own, file = [], given.pop("answers", None)
+    if file is not None:
+        own = read_answers(file)
+        given["answers"] = sha256_file(file)
     recipe = Recipe(stage, **given)
     Budget(recipe.steps, minutes)
     model_dir = resolve_model(model)
@@ -140,7 +192,12 @@ def _train(stage: StageName, model: str, given: dict[str, Any]) -> int:
             folder,
             recipe=recipe,
             minutes=minutes,
-            texts=ModelTexts(model_dir, longest=recipe.pass_tokens),
+            texts=ModelTexts(
+                model_dir,
+                longest=recipe.pass_tokens,
+                answers=own,
+                answers_share=recipe.answers_share,
+            ),
             start=start,
             device=device,
             report=report,

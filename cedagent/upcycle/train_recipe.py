@@ -51,6 +51,10 @@ class Recipe:
     """heal: adapters on the windowed encoder layers, too (teach: always on all)."""
     plain_share: float = 0.25
     """teach: share of tokens that are plain text, scored against the parent."""
+    answers: str | None = None
+    """teach: SHA-256 of the parent's own answers among the transcripts; None without them."""
+    answers_share: float = 0.15
+    """teach: share of transcripts that are such answers."""
 
     def __post_init__(self) -> None:
         """Refuse settings out of range; raises UsageError."""
@@ -60,7 +64,7 @@ class Recipe:
         for name in ("lr", "lr_global"):
             rate = getattr(self, name)
             _expect(math.isfinite(rate) and rate > 0, f"{name} must be above 0", self, name)
-        for name in ("replay_share", "fake_int8", "plain_share"):
+        for name in ("replay_share", "fake_int8", "plain_share", "answers_share"):
             _expect(0 <= getattr(self, name) <= 1, f"{name} must be 0 .. 1", self, name)
         weight = self.hidden_weight
         _expect(

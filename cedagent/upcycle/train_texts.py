@@ -6,7 +6,7 @@ Invariant: iterators never end; held-out ones go round.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Literal
@@ -16,6 +16,7 @@ from cedagent.chat.tokenizer import Tokenizer
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.upcycle.data import tool_examples
 from cedagent.upcycle.data.plain import plain_examples
+from cedagent.upcycle.own_answers import mixed
 from cedagent.upcycle.train_batches import Example
 
 _HELD_OUT = 64
@@ -25,15 +26,24 @@ _HELD_OUT = 64
 class ModelTexts:
     """Examples for one model directory."""
 
-    def __init__(self, model_dir: Path, *, longest: int) -> None:
+    def __init__(
+        self,
+        model_dir: Path,
+        *,
+        longest: int,
+        answers: Sequence[Example] = (),
+        answers_share: float = 0.0,
+    ) -> None:
         """Read tokenizer and chat format; transcripts of more than `longest` tokens are left out.
 
-        Raises ConfigError when the model has none.
+        `answers` make up a share of the transcripts to train on. Raises ConfigError when the model
+        has no tokenizer, or no such format.
         """
         config = LlamaConfig.load(model_dir)
         self._tokenizer = Tokenizer.load(model_dir)
         self._format = load_chat_format(model_dir, config.chat_format, tokenizer=self._tokenizer)
         self._longest = min(longest, config.max_position_embeddings)
+        self._answers, self._answers_share = answers, answers_share
 
     def plain(self, split: Literal["train", "heldout"], seed: int) -> Iterator[Example]:
         """Yield plain text without end."""
@@ -44,7 +54,10 @@ class ModelTexts:
         examples = tool_examples(
             self._format, self._tokenizer, split=split, seed=seed, max_tokens=self._longest
         )
-        return _endless(examples, split)
+        found = _endless(examples, split)
+        if self._answers and split == "train":
+            return mixed(found, self._answers, share=self._answers_share, seed=seed)
+        return found
 
 
 def _endless(examples: Iterator[Example], split: str) -> Iterator[Example]:

@@ -31,6 +31,7 @@ def steps_of(folder: Path) -> list[int]:
     return [line["step"] for line in lines if line["event"] == "step"]
 
 
+@pytest.mark.slow
 def test_heal_teach_and_apply_make_a_model_that_answers(
     cli: Cli, model: Path, tmp_path: Path
 ) -> None:
@@ -81,6 +82,20 @@ def test_bad_settings_are_one_line(
     assert ran.code == 2
     assert message in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_answers_come_from_the_parent_itself(cli: Cli, model: Path, tmp_path: Path) -> None:
+    parent = write_tiny(tmp_path / "parent", n_layers=1, n_encoder_layers=1)
+    file = tmp_path / "answers.jsonl"
+    ran = cli("model", "answers", parent, "--out", file, "-n", "1")
+    assert (ran.code, ran.out) == (0, f"{file}: 1 of 1 prompts answered\n")
+    assert len(file.read_text().splitlines()) == 1
+    ran = cli("model", "answers", model, "--out", file)
+    assert ran.code == 2
+    assert "has decoder layers: expected the parent itself" in ran.err
+    ran = cli("model", "teach", model, "--out", tmp_path / "x", "--steps", "1", "--answers", "no")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "cannot read no" in ran.err
 
 
 def test_a_model_of_the_other_family_is_refused(cli: Cli, tmp_path: Path) -> None:

@@ -163,25 +163,14 @@ def test_restored_in_a_new_process_equals_live(held, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["resumed", "cold"])
-def test_the_fallback_without_vnni_gives_the_same_bits(held, kind):
-    if held.path != "reference":
-        pytest.skip("other kernels have no such fallback")
-    tasks = [getattr(anchor, kind) for anchor in held.anchors]
-    kv = held.bare if kind == "resumed" else None
-    environment = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
-    got = in_new_process(
-        held.model, tasks, kv=kv, n_sampled=3, environment=environment, **held.settings
-    )
-    expect_live(got["results"], held.anchors)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_threads", ["1", "2"])
-def test_the_number_of_threads_changes_no_bit(held, n_threads):
+@pytest.mark.parametrize(
+    "environment",
+    [{"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, {"ONEDNN_MAX_CPU_ISA": "AVX2"}],
+    ids=["one thread", "no VNNI"],
+)
+def test_rows_run_again_elsewhere_are_those_that_are_stored(held, environment):
     kv, rerun = held.store("without")
     tasks = [anchor.resumed for anchor in held.anchors]
-    environment = {"OMP_NUM_THREADS": n_threads, "MKL_NUM_THREADS": n_threads}
     got = in_new_process(
         held.model, tasks, kv=kv, n_sampled=3, environment=environment, **held.settings
     )

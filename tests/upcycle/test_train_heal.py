@@ -64,21 +64,23 @@ def healed(model_dir, tmp_path_factory):
 
 
 def test_the_divergence_from_the_parent_falls_on_text_that_was_not_trained_on(model_dir, tmp_path):
-    heal(model_dir, tmp_path, replace(RECIPE, steps=30))
+    heal(model_dir, tmp_path, replace(RECIPE, steps=20))
     before, after = log_of(tmp_path, "held_out")
-    assert after["kl"] < 0.7 * before["kl"]
-    assert after["kl_after_prefill"] < 0.7 * before["kl_after_prefill"]
+    assert after["kl"] < 0.8 * before["kl"]
+    assert after["kl_after_prefill"] < 0.8 * before["kl_after_prefill"]
     losses = [step["loss"] for step in log_of(tmp_path, "step")]
-    assert len(losses) == 30
+    assert len(losses) == 20
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
 
 
+@pytest.mark.slow
 def test_bfloat16_products_heal_as_well(model_dir, tmp_path):
     heal(model_dir, tmp_path, replace(RECIPE, steps=30, precision="bfloat16"))
     before, after = log_of(tmp_path, "held_out")
     assert after["kl"] < 0.7 * before["kl"]
 
 
+@pytest.mark.slow
 def test_a_rounded_step_says_so_and_trains(model_dir, tmp_path):
     heal(model_dir, tmp_path, replace(RECIPE, steps=30, fake_int8=0.5))
     steps = log_of(tmp_path, "step")
@@ -174,6 +176,7 @@ def test_the_model_directory_is_not_written(model_dir, tmp_path):
     assert {path.name: path.read_bytes() for path in model_dir.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_windowed_encoder_layers_are_healed_where_the_recipe_says_so(tmp_path):
     model_dir = made(tmp_path, n_encoder_layers=3, encoder_global_layers=(2,))
     for is_adapted, expected in ((False, {"3"}), (True, {"0", "1", "3"})):
@@ -190,13 +193,13 @@ def test_windowed_encoder_layers_are_healed_where_the_recipe_says_so(tmp_path):
 def test_minutes_end_a_run_and_more_minutes_go_on_with_it(model_dir, tmp_path):
     recipe = replace(RECIPE, steps=None)
     began = time.monotonic()
-    first = heal(model_dir, tmp_path, recipe, minutes=0.01)
+    first = heal(model_dir, tmp_path, recipe, minutes=0.005)
     assert time.monotonic() - began < 10
     assert first.steps >= 1
     assert log_of(tmp_path, "step")[-1]["rate"] < 0.5
-    second = heal(model_dir, tmp_path, recipe, minutes=0.02)
+    second = heal(model_dir, tmp_path, recipe, minutes=0.01)
     assert second.steps > first.steps
-    assert second.seconds >= 1.2
+    assert second.seconds >= 0.6
 
 
 def test_a_finished_run_is_not_trained_further(model_dir, healed, tmp_path):

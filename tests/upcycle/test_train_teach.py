@@ -68,6 +68,7 @@ def test_what_was_taught_is_what_the_engine_writes_after_a_prefill(model_dir, ta
     assert right / total > 0.9
 
 
+@pytest.mark.slow
 def test_plain_text_keeps_the_student_with_its_parent(model_dir, taught, tmp_path):
     teach(model_dir, tmp_path, replace(RECIPE, plain_share=0.0))
     with_plain, without = (log_of(folder, "held_out")[1]["kl"] for folder in (taught, tmp_path))

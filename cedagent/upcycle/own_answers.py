@@ -1,0 +1,131 @@
+"""What the parent says itself: its answers to plain talk, sampled once and kept in a file.
+
+One JSON line for each answer, as an example to learn from: the parent is asked without tools, the
+example lists some, so that a model stays as talkative as its parent when there are tools. Knows the
+engine's door, no training. Invariant: a run that was stopped goes on where its file ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from random import Random
+
+from cedagent.chat.template import ChatFormat
+from cedagent.chat.tokenizer import Tokenizer
+from cedagent.engine.engine import Engine
+from cedagent.engine.protocol import Sampling
+from cedagent.errors import UsageError
+from cedagent.upcycle.data.own_samples import chat_prompts
+from cedagent.upcycle.train_batches import Example
+
+_SAMPLING = {"temperature": 0.7, "top_p": 0.9}
+_MOST_TOKENS = 200
+"""Longer answers are left out: they would be cut in the middle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An example whose output the parent wrote."""
+
+    ids: tuple[int, ...]
+    trained: tuple[bool, ...]
+
+
+def write_answers(
+    engine: Engine,
+    path: Path,
+    *,
+    n: int,
+    seed: int,
+    fmt: ChatFormat,
+    tokenizer: Tokenizer,
+    progress: Callable[[str, int, int], None],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> int:
+    """Let the parent answer the first `n` prompts of a seed into `path`; return how many are done.
+
+    A prompt whose answer does not end is a line with no ids. What is in the file already is kept.
+    """
+    done = len(_lines(path)) if path.exists() else 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    prompts = islice(chat_prompts(split="train", seed=seed), done, n)
+    with path.open("a", encoding="utf-8") as file:
+        for prompt in prompts:
+            progress("answer", done, n)
+            answer = _answer(engine, prompt.ids(fmt), fmt, seed=seed + done)
+            if should_stop():
+                break
+            ids: tuple[int, ...] = ()
+            trained: tuple[bool, ...] = ()
+            if answer is not None:
+                text = tokenizer.decode(answer).strip()
+                example = prompt.example(text, fmt, tokenizer=tokenizer)
+                ids, trained = example.ids, example.trained
+            file.write(json.dumps({"ids": ids, "trained": [int(t) for t in trained]}) + "\n")
+            file.flush()
+            done += 1
+    progress("answer", done, n)
+    return done
+
+
+def read_answers(path: Path) -> list[Answered]:
+    """Read what `write_answers` wrote; raises UsageError for a file that holds no answer."""
+    try:
+        made = [
+            Answered(tuple(map(int, line["ids"])), tuple(map(bool, line["trained"])))
+            for line in _lines(path)
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path}: not a file of answers: {error!r}") from None
+    kept = [one for one in made if one.ids and len(one.ids) == len(one.trained)]
+    if not kept:
+        raise UsageError(f"{path}: expected answers that `cedagent model answers` wrote, got none")
+    return kept
+
+
+def mixed(
+    examples: Iterator[Example], answers: Sequence[Example], *, share: float, seed: int
+) -> Iterator[Example]:
+    """Yield examples, a share of them answers, which go round in an order of their own."""
+    draw = Random(f"answers/{seed}")
+    order = list(answers)
+    draw.shuffle(order)
+    given = cycle(order)
+    while True:
+        yield next(given) if draw.random() < share else next(examples)
+
+
+def _answer(
+    engine: Engine, prompt: Sequence[int], fmt: ChatFormat, *, seed: int
+) -> list[int] | None:
+    """Return what the parent writes, None if it does not come to an end."""
+    sequence = engine.sequence()
+    sequence.prefill(prompt)
+    sampling = Sampling(**_SAMPLING, seed=seed)
+    written: list[int] = []
+    for _ in range(_MOST_TOKENS):
+        token = sequence.sample(sampling)
+        if token in fmt.stop_ids:
+            break
+        written.append(token)
+        sequence.feed(token)
+    else:
+        written = []
+    sequence.close()
+    return written or None
+
+
+def _lines(path: Path) -> list[dict[str, list[int]]]:
+    """Return the file's whole lines; a last one that was cut off is dropped from it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from None
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        path.write_text(whole, encoding="utf-8")
+    return [json.loads(line) for line in whole.splitlines()]

@@ -1,0 +1,98 @@
+"""The parent's answers: whole, kept, continued, and mixed in by their share."""
+
+from itertools import count, islice
+
+import pytest
+from safetensors.torch import load_file
+from training import Made
+
+from cedagent.chat.template import load_chat_format
+from cedagent.chat.tokenizer import Tokenizer
+from cedagent.engine import Engine
+from cedagent.errors import UsageError
+from cedagent.model.llama.config import LlamaConfig
+from cedagent.model.llama.weights import write_model
+from cedagent.model.tiny import write_tiny
+from cedagent.upcycle.own_answers import mixed, read_answers, write_answers
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory):
+    """A model to which every token is equally likely: some answers end within 200, some do not."""
+    made = write_tiny(
+        tmp_path_factory.mktemp("parent") / "m",
+        n_layers=1, n_encoder_layers=1, hidden_size=16, tie_word_embeddings=False,
+    )  # fmt: skip
+    tensors = load_file(made / "model.safetensors")
+    tensors["lm_head.weight"].zero_()
+    write_model(made, LlamaConfig.load(made), tensors, int8=tensors)
+    return made
+
+
+def answer(parent, path, n, **more):
+    tokenizer = Tokenizer.load(parent)
+    fmt = load_chat_format(parent, "chatml", tokenizer=tokenizer)
+    engine = Engine.load(parent)
+    more = {"progress": lambda *step: None} | more
+    return write_answers(engine, path, n=n, seed=4, fmt=fmt, tokenizer=tokenizer, **more)
+
+
+@pytest.fixture(scope="module")
+def whole(parent, tmp_path_factory):
+    path = tmp_path_factory.mktemp("answers") / "all.jsonl"
+    assert answer(parent, path, 5) == 5
+    return path
+
+
+def test_answers_are_trained_on_in_a_prompt_that_lists_tools(parent, whole):
+    examples = read_answers(whole)
+    assert 1 <= len(examples) < 5
+    tokenizer = Tokenizer.load(parent)
+    stop = load_chat_format(parent, "chatml", tokenizer=tokenizer).stop_ids
+    for example in examples:
+        start = example.trained.index(True)
+        output = [t for t, trained in zip(example.ids, example.trained, strict=True) if trained]
+        assert output == list(example.ids[start : start + len(output)])
+        assert output[-1] in stop
+        assert len(output) > 1
+    assert any("<tools>" in tokenizer.decode(example.ids) for example in examples)
+
+
+def test_a_run_goes_on_where_the_file_ends_also_in_the_middle_of_a_line(parent, whole, tmp_path):
+    path = tmp_path / "part.jsonl"
+    assert answer(parent, path, 2) == 2
+    with path.open("a") as file:
+        file.write('{"ids": [1, 2')
+    assert answer(parent, path, 5) == 5
+    assert path.read_text() == whole.read_text()
+    assert answer(parent, path, 3) == 5
+
+
+def test_a_stopped_run_keeps_whole_answers(parent, whole, tmp_path):
+    path, seen = tmp_path / "part.jsonl", []
+    done = answer(
+        parent, path, 5,
+        progress=lambda what, done, n: seen.append(done), should_stop=lambda: len(seen) == 3,
+    )  # fmt: skip
+    assert done == 2
+    assert path.read_text() == "".join(whole.read_text().splitlines(keepends=True)[:2])
+
+
+def test_answers_are_mixed_in_by_their_share_and_go_round():
+    answers = [Made([-1], [True]), Made([-2], [True])]
+    examples = (Made([i], [True]) for i in count())
+    taken = [one.ids[0] for one in islice(mixed(examples, answers, share=0.25, seed=0), 400)]
+    assert 60 < sum(t < 0 for t in taken) < 140
+    assert abs(taken.count(-1) - taken.count(-2)) <= 1
+    assert [t for t in taken if t >= 0] == list(range(sum(t >= 0 for t in taken)))
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}\n", '{"ids": [], "trained": []}\n', "[1]\n", "nothing\n", None]
+)
+def test_other_files_are_refused(tmp_path, content):
+    path = tmp_path / "x.jsonl"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(UsageError, match=r"x\.jsonl"):
+        read_answers(path)
