@@ -42,7 +42,6 @@ class Session:
         ids = self.sequence.ids
         assert tensor_bytes(self.sequence.logits) == cold(self.model, ids, **self.options)
         assert usage.reused_ram + usage.reused_disk + usage.encoded == len(ids)
-        assert usage.reencoded < 128 or not self.engine.store.match(ids).blocks
 
     def stopped_append(self, n, poll):
         polls = iter([*[False] * poll, True])
