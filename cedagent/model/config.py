@@ -107,6 +107,6 @@ def load_config(model_dir: Path) -> LlamaConfig | V41Config:
         return V41Config.from_json(values, where=where)
     raise ConfigError(
         f"{where}: expected model_type ced_llama or deepseek_v41, got "
-        f"{shown(values.get('model_type'))}; a plain Llama checkpoint is made into one of ced_llama by "
-        "`cedagent model convert`"
+        f"{shown(values.get('model_type'))}; a plain Llama checkpoint is made into one of "
+        "ced_llama by `cedagent model convert`"
     )

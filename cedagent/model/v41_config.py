@@ -171,7 +171,8 @@ class V41Config:
     def as_json(self) -> dict[str, Any]:
         """Return the mapping that config.json holds: fields of text_config that are not at their
         default, and our own. What the weights are stored as is not the config's to say."""
-        needed = ENGRAM_INTEGERS if self.engram_layer_ids else ()
+        # Other readers have other defaults.
+        needed = {"gate_temp", *(ENGRAM_INTEGERS if self.engram_layer_ids else ())}
         text = {
             item.name: getattr(self, item.name)
             for item in fields(self)

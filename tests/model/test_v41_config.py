@@ -150,6 +150,7 @@ def test_round_trip(folder):
     assert V41Config.from_json(json.loads(text)) == config
     other = dataclasses.replace(config, replay_windows=2, chat_format="x", eos_token_id=7)
     assert V41Config.from_json(other.as_json()) == other
+    assert other.as_json()["text_config"]["gate_temp"] == 1.0
 
 
 def test_fields_of_other_parts_are_ignored(values):
