@@ -106,6 +106,7 @@ def test_every_call_of_random_weights_can_be_run(model: Path) -> None:
     close(agent)
 
 
+@pytest.mark.slow
 def test_warm_encodes_whole_blocks_once_pins_them_and_replays_nothing(
     model: Path, tmp_path: Path
 ) -> None:

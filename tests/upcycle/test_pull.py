@@ -20,6 +20,8 @@ from cedagent.model.tokenizer_build import build_tiny
 from cedagent.upcycle import pull as pull_module
 from cedagent.upcycle.pull import RECIPES, Recipe, pull
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 WHEEL = "tiny_parent-0.1-py3-none-any.whl"
 
