@@ -23,6 +23,7 @@ def test_loading_the_engine_bounds_the_spin():
     assert policy("from cedagent import Engine") == "None 1000"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -34,6 +35,7 @@ def test_what_the_user_set_stands(given, expected):
     assert policy("from cedagent import Engine", **given) == expected
 
 
+@pytest.mark.slow
 def test_nothing_changes_once_torch_is_loaded():
     assert policy("import torch; from cedagent import Engine") == "None None"
 

@@ -7,6 +7,7 @@ tightly as the type itself is refused with what to write instead, never describe
 from __future__ import annotations
 
 import enum
+import json
 import re
 from pathlib import PurePath
 from typing import Any
@@ -184,7 +185,9 @@ def _default(field: inspect.Field) -> dict[str, Any]:
     if field.default is NODEFAULT:
         return {}
     try:
-        return {"default": to_builtins(field.default)}
+        value = to_builtins(field.default)
+        json.dumps(value, allow_nan=False)
+        return {"default": value}
     except (TypeError, ValueError, NotImplementedError):
         # A default that JSON cannot say still applies; it just is not shown.
         return {}

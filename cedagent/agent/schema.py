@@ -28,6 +28,7 @@ from cedagent.agent.signature import (
     place_of,
     resolve_hints,
 )
+from cedagent.chat.call_schema import check_keywords
 from cedagent.errors import ToolDefinitionError
 from cedagent.events import one_line
 
@@ -141,6 +142,7 @@ def _describe(describer: Describer, hint: Any, *, where: str) -> dict[str, Any]:
 
 
 def _check_enforceable(schema: dict[str, Any], *, where: str) -> None:
+    check_keywords(schema, where=where)
     problem = LLMatcher.validate_grammar(f"start: %json {json.dumps(schema)}")
     if problem and not problem.startswith("WARNING"):
         # Behind the first line stands the whole grammar.
@@ -153,7 +155,9 @@ def _check_enforceable(schema: dict[str, Any], *, where: str) -> None:
 
 def _keep_default(schema: dict[str, Any], default: Any) -> None:
     try:
-        schema["default"] = msgspec.to_builtins(default, str_keys=True, enc_hook=encode_other)
+        value = msgspec.to_builtins(default, str_keys=True, enc_hook=encode_other)
+        json.dumps(value, allow_nan=False)
+        schema["default"] = value
     except (TypeError, ValueError, NotImplementedError):
         # A default that JSON cannot say still applies; it just is not shown.
         return

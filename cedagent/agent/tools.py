@@ -24,6 +24,7 @@ from cedagent.agent.signature import (
     description_of,
     place_of,
 )
+from cedagent.chat.json_line import dumps
 from cedagent.chat.template import ToolSpec
 from cedagent.errors import ToolDefinitionError
 
@@ -109,6 +110,7 @@ class Tool:
         for question, arguments in self.examples:
             try:
                 self.signature.convert(arguments)
+                dumps(arguments)
             except ValueError as error:
                 raise ToolDefinitionError(
                     f"tool {place_of(self.function)}: the example {question!r} does not fit its "

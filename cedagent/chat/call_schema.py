@@ -7,7 +7,7 @@ with the tool's name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cedagent.chat.json_line import LAYOUT, dumps
@@ -21,6 +21,10 @@ NOTES: Final = frozenset(
     ]
 )
 """Keywords that allow and forbid nothing by themselves."""
+_NAMED: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+"""Keywords whose keys are names, not keywords."""
+_VALUES: Final = ("const", "enum", "default", "examples")
+"""Keywords with values in them, not schemas."""
 
 
 def check_tool(tool: ToolSpec, problem_of: Problem) -> None:
@@ -30,8 +34,24 @@ def check_tool(tool: ToolSpec, problem_of: Problem) -> None:
             f'tool {tool.name!r}: expected parameters of "type": "object", '
             f"got {tool.parameters.get('type')!r}"
         )
-    _check_counts(tool.name, tool.parameters)
+    check_writable([tool])
+    try:
+        dumps([tool.name, tool.parameters]).encode()
+    except UnicodeEncodeError:
+        raise ToolDefinitionError(
+            f"tool {tool.name!r}: expected text that UTF-8 can hold, got half a surrogate pair"
+        ) from None
+    check_keywords(tool.parameters, where=f"tool {tool.name!r}")
     check_rule(tool.name, json_rule(tool.parameters), problem_of)
+
+
+def check_writable(tools: Sequence[ToolSpec]) -> None:
+    """Raise ToolDefinitionError for a tool that cannot be shown to a model as JSON."""
+    for tool in tools:
+        try:
+            dumps([tool.name, tool.description, tool.parameters, tool.examples])
+        except ValueError as error:
+            raise ToolDefinitionError(f"tool {tool.name!r}: {error}") from None
 
 
 def check_rule(name: str, rule: str, problem_of: Problem) -> None:
@@ -54,17 +74,30 @@ def literal(text: str) -> str:
     return dumps(text)
 
 
-def _check_counts(name: str, schema: object) -> None:
-    """Refuse what the grammar cannot count: a free key may be sampled twice."""
+def check_keywords(schema: object, *, where: str) -> None:
+    """Raise ToolDefinitionError, with `where` in front, for what the grammar cannot count.
+
+    A free key may be sampled twice, and only multiples of whole numbers survive the rounding of
+    decimals: as doubles, 0.3 is no multiple of 0.1.
+    """
     if isinstance(schema, list | tuple):
         for part in schema:
-            _check_counts(name, part)
+            check_keywords(part, where=where)
     elif isinstance(schema, Mapping):
         least = schema.get("minProperties", 0)
         if isinstance(least, int) and least > max(1, len(schema.get("required") or ())):
             raise ToolDefinitionError(
-                f"tool {name!r}: expected at most one in minProperties beyond the required keys, "
+                f"{where}: expected at most one in minProperties beyond the required keys, "
                 f"got {least}; remove that keyword or describe it in words"
             )
-        for part in schema.values():
-            _check_counts(name, part)
+        step = schema.get("multipleOf", 1)
+        if isinstance(step, float) or (isinstance(step, int) and step < 1):
+            raise ToolDefinitionError(
+                f"{where}: expected a whole number of 1 or more as multipleOf, got {step}; "
+                "ask for an integer in a smaller unit, or describe it in words"
+            )
+        for key, part in schema.items():
+            if key in _NAMED and isinstance(part, Mapping):
+                check_keywords(list(part.values()), where=where)
+            elif key not in _VALUES:
+                check_keywords(part, where=where)

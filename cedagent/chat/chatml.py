@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cedagent.chat.call_schema import check_writable
 from cedagent.chat.chatml_calls import TaggedJson
 from cedagent.chat.chatml_parser import ChatMLParser
 from cedagent.chat.control import CHATML
 from cedagent.chat.json_line import dumps
-from cedagent.chat.template import ToolSpec
+from cedagent.chat.template import ToolSpec, check_template
 from cedagent.chat.tokenizer import Tokenizer
-from cedagent.errors import ConfigError
 
 DEFAULT_SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 """What SmolLM2's own template says when a conversation brings no system text."""
@@ -53,14 +53,14 @@ class ChatML:
         self._end = tokenizer.control_id(CHATML.turn_end)
         self.stop_ids = frozenset({self._end})
         self._tools_template = TOOLS_TEMPLATE if tools_template is None else tools_template
-        if self._tools_template.count("{tools}") != 1:
-            raise ConfigError("expected a tools template with one {tools} in it, got another text")
+        check_template(self._tools_template, "{tools}")
 
     def begin(self, system: str | None, tools: Sequence[ToolSpec]) -> list[int]:
         """Return the system turn; no ids at all if there is neither text nor tool."""
         text = DEFAULT_SYSTEM if system is None else system
         parts = [text] if text else []
         if tools:
+            check_writable(tools)
             parts.append(self._tools_template.replace("{tools}", _tools_block(tools)))
         return self._turn("system", "\n\n".join(parts)) if parts else []
 

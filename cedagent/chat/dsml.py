@@ -14,21 +14,22 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, Final
 
+from cedagent.chat.call_schema import check_writable
 from cedagent.chat.control import Mark
 from cedagent.chat.dsml_calls import DsmlSyntax
 from cedagent.chat.dsml_messages import render_messages
 from cedagent.chat.dsml_parser import DsmlParser, parse_message
 from cedagent.chat.dsml_render import (
+    SCHEMAS_FIELD,
     TOOLS_TEMPLATE,
     Piece,
     answer_header,
-    check_template,
     effort_of,
     opening,
     result_part,
     tool_block,
 )
-from cedagent.chat.template import ToolSpec
+from cedagent.chat.template import ToolSpec, check_template
 from cedagent.chat.tokenizer import Tokenizer
 from cedagent.errors import ChatFormatError, ConfigError
 
@@ -57,7 +58,7 @@ class Dsml:
         self.thinking = thinking
         self.effort = effort_of(effort) if thinking else None
         self._template = check_template(
-            TOOLS_TEMPLATE if tools_template is None else tools_template
+            TOOLS_TEMPLATE if tools_template is None else tools_template, SCHEMAS_FIELD
         )
         self._given = tokenizer
         self._ids: dict[Mark, int] = {}
@@ -77,6 +78,7 @@ class Dsml:
 
     def begin(self, system: str | None, tools: Sequence[ToolSpec]) -> list[int]:
         """Return the beginning mark and the system turn, if there is anything to say in it."""
+        check_writable(tools)
         content, functions = system or "", [_function(tool) for tool in tools]
         has_turn = bool(content or functions)
         pieces = opening(thinking=self.thinking, effort=self.effort or 0, system=has_turn)
@@ -138,13 +140,23 @@ class Dsml:
             effort=level,
             drop_thinking=drop_thinking,
         )
-        return "".join(pieces)
+        text = "".join(pieces)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ChatFormatError(
+                "messages: expected text that UTF-8 can hold, got half a surrogate pair, "
+                f"{text[error.start]!r}, behind {text[: error.start][-20:]!r}"
+            ) from None
+        return text
 
     def parse(self, text: str, *, thinking: bool | None = None) -> dict[str, Any]:
         """Return the message in a completion: what stands behind the answer header, to the end.
 
         Raises ChatFormatError for what is not to the letter what the layout has.
         """
+        if not isinstance(text, str):
+            raise ChatFormatError(f"expected a text to parse, got {text!r:.60}")
         return parse_message(text, thinking=self.thinking if thinking is None else thinking)
 
     @property

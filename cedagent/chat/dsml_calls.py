@@ -17,12 +17,13 @@ from cedagent.chat.dsml_tags import (
     INVOKE,
     INVOKE_HEAD,
     JSON_END,
-    NAME_END,
     PARAMETER,
     PARAMETER_HEAD,
     TEXT_END,
+    name_problem,
 )
 from cedagent.chat.dsml_values import forms_of
+from cedagent.chat.json_line import dumps
 from cedagent.chat.number_limit import JsonNumbers
 from cedagent.chat.template import Problem, ToolSpec
 from cedagent.chat.tokenizer import Tokenizer
@@ -115,6 +116,11 @@ class DsmlSyntax:
             raise ToolDefinitionError(
                 f"tool {tool.name!r}: parameter {key!r}: {error}; describe it in words"
             ) from None
+        if forms.text is None and forms.json is None:
+            raise ToolDefinitionError(
+                f"tool {tool.name!r}: parameter {key!r}: expected a schema that some value fits, "
+                f"got {dumps(schema)[:60]}; leave the parameter out"
+            )
         mark = f"<[{self.dsml}]>"
         before, after = f'"\\n<" {mark}', f"{mark} {literal(f'{PARAMETER}>')}"
         head = f"{PARAMETER_HEAD}{key}"
@@ -183,7 +189,8 @@ def _properties(tool: ToolSpec) -> Mapping[str, Any]:
 
 
 def _check_name(tool: str, name: str) -> None:
-    if any(end in name for end in (NAME_END, TEXT_END, JSON_END)):
+    problem = name_problem(name)
+    if problem is not None:
         raise ToolDefinitionError(
-            f"tool {tool!r}: expected names without the marks that end one, got {name!r}; rename it"
+            f"tool {tool!r:.80}: expected {problem}, got {name!r:.80}; rename it"
         )

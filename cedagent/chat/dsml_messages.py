@@ -1,6 +1,6 @@
 """Conversations as lists of messages, in the shape that chat services use, to DSML pieces.
 
-Knows roles, tool calls and their results, and what a longer conversation forgets; no token ids.
+Knows the order of turns, of calls' results, and what a longer conversation forgets; no token ids.
 Invariant: a message that has no place in the layout is refused, never left out.
 
 Order of turns and the rule for dropped reasoning as in the `encoding/` folder of the
@@ -9,10 +9,8 @@ DeepSeek-V4.1 release.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import replace
 
 from cedagent.chat.control import Mark
 from cedagent.chat.dsml_render import (
@@ -20,48 +18,11 @@ from cedagent.chat.dsml_render import (
     answer_header,
     call_block,
     opening,
-    result_part,
     tool_block,
 )
+from cedagent.chat.dsml_turns import TASKS, Message, Turn, read_tools, read_turns
 from cedagent.chat.json_line import dumps
 from cedagent.errors import ChatFormatError
-
-Message = Mapping[str, Any]
-
-_ROLES: Final = ("system", "developer", "user", "tool", "assistant", "latest_reminder")
-_TASKS: Final = {
-    "action": Mark.ACTION,
-    "query": Mark.QUERY,
-    "authority": Mark.AUTHORITY,
-    "domain": Mark.DOMAIN,
-    "title": Mark.TITLE,
-    "read_url": Mark.READ_URL,
-}
-
-
-@dataclass(slots=True)
-class _Part:
-    text: str
-    result_of: str | None = None
-    """Id of the call that this is the result of; empty if none is named."""
-
-
-@dataclass(slots=True)
-class _Turn:
-    role: str
-    parts: list[_Part]
-    reasoning: str = ""
-    calls: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    call_ids: list[str] = field(default_factory=list)
-    tools: list[Mapping[str, Any]] = field(default_factory=list)
-    response_format: Any = None
-    task: str | None = None
-
-    @property
-    def content(self) -> str:
-        return "\n\n".join(
-            part.text if part.result_of is None else result_part(part.text) for part in self.parts
-        )
 
 
 def render_messages(
@@ -78,11 +39,12 @@ def render_messages(
     `tools` are added to the first system turn, which is made if there is none. `drop_thinking`
     leaves out the reasoning before the last user turn, unless there are tools.
     """
-    turns = _merged([_turn(i, message) for i, message in enumerate(messages)])
-    if tools:
+    turns = _merged(read_turns(messages))
+    functions = read_tools(tools)
+    if functions:
         if not turns or turns[0].role != "system":
-            turns.insert(0, _Turn("system", []))
-        turns[0].tools[:0] = [_function(tool) for tool in tools]
+            turns.insert(0, Turn("system", []))
+        turns[0].tools[:0] = functions
     if not turns:
         raise ChatFormatError("messages: expected at least one, got none")
     drop = thinking and drop_thinking and not any(turn.tools for turn in turns)
@@ -105,7 +67,7 @@ def render_messages(
     return pieces
 
 
-def _body(turn: _Turn, *, first: bool, template: str, reasons: bool) -> list[Piece]:
+def _body(turn: Turn, *, first: bool, template: str, reasons: bool) -> list[Piece]:
     pieces: list[Piece] = []
     match turn.role:
         case "assistant":
@@ -128,26 +90,26 @@ def _body(turn: _Turn, *, first: bool, template: str, reasons: bool) -> list[Pie
     return pieces
 
 
-def _header(turn: _Turn, *, first: bool, thinking: bool) -> list[Piece]:
+def _header(turn: Turn, *, first: bool, thinking: bool) -> list[Piece]:
     if turn.task == "action":
         return [*answer_header(thinking=thinking), Mark.ACTION]
     if turn.task is not None:
-        return [_TASKS[turn.task]]
+        return [TASKS[turn.task]]
     return answer_header(thinking=thinking) if _is_user_like(turn, first=first) else []
 
 
-def _is_user_like(turn: _Turn, *, first: bool) -> bool:
+def _is_user_like(turn: Turn, *, first: bool) -> bool:
     return turn.role in ("user", "developer") or (turn.role == "system" and not first)
 
 
-def _last_user(turns: Sequence[_Turn]) -> int:
+def _last_user(turns: Sequence[Turn]) -> int:
     found = [i for i, turn in enumerate(turns) if _is_user_like(turn, first=i == 0)]
     return found[-1] if found else -1
 
 
-def _merged(turns: Sequence[_Turn]) -> list[_Turn]:
+def _merged(turns: Sequence[Turn]) -> list[Turn]:
     """Join users' messages and results that follow each other; results stand in call order."""
-    merged: list[_Turn] = []
+    merged: list[Turn] = []
     for turn in turns:
         last = merged[-1] if merged else None
         if turn.role == "user" and last is not None and last.role == "user" and last.task is None:
@@ -166,65 +128,3 @@ def _merged(turns: Sequence[_Turn]) -> list[_Turn]:
             for i, part in zip(places, results, strict=True):
                 turn.parts[i] = part
     return merged
-
-
-def _turn(i: int, message: Message) -> _Turn:
-    role = message.get("role") if isinstance(message, Mapping) else None
-    if role not in _ROLES:
-        raise ChatFormatError(f"message {i}: expected a role of {', '.join(_ROLES)}, got {role!r}")
-    where = f"message {i} ({role})"
-    parts = _parts(message.get("content"), where)
-    if role == "tool":
-        text = "\n\n".join(part.text for part in parts)
-        return _Turn("user", [_Part(text, str(message.get("tool_call_id") or ""))])
-    turn = _Turn(role, parts, response_format=message.get("response_format"))
-    tools, task = message.get("tools"), message.get("task")
-    if (tools or turn.response_format) and role not in ("system", "developer"):
-        raise ChatFormatError(f"{where}: expected tools and formats in system messages alone")
-    turn.tools = [_function(tool) for tool in tools or ()]
-    if task is not None:
-        if task not in _TASKS:
-            raise ChatFormatError(f"{where}: expected a task of {', '.join(_TASKS)}, got {task!r}")
-        turn.task = task
-    reasoning = message.get("reasoning_content") or ""
-    calls = message.get("tool_calls") or ()
-    if not isinstance(reasoning, str) or ((reasoning or calls) and role != "assistant"):
-        raise ChatFormatError(f"{where}: expected reasoning and calls in assistant messages alone")
-    turn.reasoning = reasoning
-    for call in calls:
-        function = _function(call)
-        turn.calls.append((str(function["name"]), _arguments(function, where)))
-        turn.call_ids.append(str(call.get("id") or function.get("id") or ""))
-    return turn
-
-
-def _parts(content: Any, where: str) -> list[_Part]:
-    if content is None:
-        return [_Part("")]
-    if isinstance(content, str):
-        return [_Part(content)]
-    if isinstance(content, Sequence):
-        parts = [p.get("text") if isinstance(p, Mapping) else None for p in content]
-        if all(isinstance(text, str) for text in parts):
-            return [_Part(str(text)) for text in parts]
-    raise ChatFormatError(f"{where}: expected content that is a text or a list of texts")
-
-
-def _function(tool: Any) -> Mapping[str, Any]:
-    """Return the function of a tool or a call, with or without the wrapper around it."""
-    function = tool.get("function", tool) if isinstance(tool, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise ChatFormatError(f"expected a function with a name, got {tool!r:.60}")
-    return function
-
-
-def _arguments(function: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    arguments = function.get("arguments") or {}
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except ValueError as error:
-            raise ChatFormatError(f"{where}: expected arguments in JSON, got: {error}") from None
-    if not isinstance(arguments, Mapping):
-        raise ChatFormatError(f"{where}: expected arguments that are an object")
-    return arguments

@@ -74,15 +74,6 @@ Call these tools only, with the parameters of their schemas.
 """Our own wording around the list of tools, for weights that bring none of theirs."""
 
 
-def check_template(template: str) -> str:
-    """Return a tools template that can be filled; raises ConfigError."""
-    if template.count(SCHEMAS_FIELD) != 1:
-        raise ConfigError(
-            f"expected a tools template with one {SCHEMAS_FIELD} in it, got another text"
-        )
-    return template
-
-
 def effort_of(effort: int | str | None) -> int:
     """Return a level of effort as a number from 1 to 100; raises ConfigError."""
     if effort is None:

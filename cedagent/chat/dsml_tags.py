@@ -21,6 +21,7 @@ JSON_END: Final = '" string="false">'
 """What ends a name in a tag; none of them may be part of one."""
 
 LONGEST_NAME: Final = 1_000
+"""Characters of a tag's text up to the end of its name."""
 
 Tag = Literal["calls", "invoke", "parameter", "/parameter", "/invoke", "/calls", "lost"]
 """What is being read; `lost` is what no tag may look like."""
@@ -46,3 +47,12 @@ NEXT: Final[Mapping[tuple[Tag, str], Tag]] = {
     ("/invoke", "</"): "/calls",
 }
 """(a tag, what leads the next mark) -> the next tag."""
+
+
+def name_problem(name: str) -> str | None:
+    """Return what keeps a tool's or a parameter's name from being read back, or None."""
+    if any(end in name for end in (NAME_END, TEXT_END, JSON_END)):
+        return "names without the marks that end one"
+    if len(PARAMETER_HEAD) + len(name) + len(JSON_END) > LONGEST_NAME:
+        return f"names of at most {LONGEST_NAME - len(PARAMETER_HEAD) - len(JSON_END)} characters"
+    return None

@@ -171,4 +171,5 @@ def _check(tools: Sequence[ToolSpec], choice: str) -> None:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    """Return what the library says, without the stack that it adds where it gave up."""
+    return " ".join(text.partition("<backtrace>")[0].split())

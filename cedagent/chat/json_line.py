@@ -14,11 +14,17 @@ LAYOUT: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_sepa
 
 
 def dumps(value: Any) -> str:
-    """Return JSON on one line, key order as given; raises TypeError for what JSON has not."""
-    return json.dumps(value, ensure_ascii=False, default=_plain)
+    """Return JSON on one line, key order as given; raises ValueError for what JSON has not."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=_plain, allow_nan=False)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"expected JSON values, got: {error}") from None
+    except ValueError:
+        # NaN and infinities, or a value that holds itself; the library names neither.
+        raise ValueError("expected JSON values, got NaN, an infinity or a circle") from None
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"expected JSON values in a tool, got {type(value).__name__}")
+    raise TypeError(type(value).__name__)

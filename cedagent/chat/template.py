@@ -102,6 +102,14 @@ class ChatFormat(Protocol):
         ...
 
 
+def check_template(template: object, field: str) -> str:
+    """Return a tools template with one `field` to be filled; raises ConfigError."""
+    if not isinstance(template, str) or template.count(field) != 1:
+        got = "another text" if isinstance(template, str) else f"{template!r:.60}"
+        raise ConfigError(f"expected a tools template with one {field} in it, got {got}")
+    return template
+
+
 @overload
 def chat_format(
     name: Literal["dsml"],

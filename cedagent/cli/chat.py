@@ -16,7 +16,6 @@ import click
 
 from cedagent.cli import loading
 from cedagent.cli.options import (
-    check_reasoning,
     kv_options,
     model_option,
     sampling_options,
@@ -95,7 +94,6 @@ def _start(prompt: str | None, options: Mapping[str, Any]) -> int:
     if isinstance(sys.stdin, io.TextIOWrapper):
         # A byte that is no UTF-8 becomes a replacement mark, not the end of the chat.
         sys.stdin.reconfigure(encoding="utf-8", errors="replace")
-    check_reasoning(thinking=options["thinking"], effort=options["effort"])
     system = system_text(options["system"])
     if prompt == "-":
         prompt = sys.stdin.read()

@@ -21,6 +21,7 @@ def read_problems(model_dir: Path) -> list[str]:
     from cedagent.chat.template import load_chat_format
     from cedagent.chat.tokenizer import Tokenizer
     from cedagent.model.config import load_config
+    from cedagent.model.engram_map import load_token_map
     from cedagent.model.llama.config import LlamaConfig
 
     try:
@@ -40,6 +41,9 @@ def read_problems(model_dir: Path) -> list[str]:
             problems.append(str(error))
     try:
         tokenizer = Tokenizer.load(model_dir)
+        if not isinstance(config, LlamaConfig) and config.engram_layer_ids:
+            # Behind the tokenizer, from which it may be derived: what is wrong is told once.
+            load_token_map(model_dir, config)
         load_chat_format(model_dir, config.chat_format, tokenizer=tokenizer)
     except CedError as error:
         problems.append(str(error))
@@ -47,12 +51,9 @@ def read_problems(model_dir: Path) -> list[str]:
 
 
 def _check_release(model_dir: Path, config: V41Config) -> None:
-    from cedagent.model.engram_map import load_token_map
     from cedagent.model.release import ReleaseCheckpoint
 
     ReleaseCheckpoint(model_dir, config, weights="keep")
-    if config.engram_layer_ids:
-        load_token_map(model_dir, config)
 
 
 def _check_llama_weights(model_dir: Path, config: LlamaConfig) -> None:

@@ -58,12 +58,17 @@ def plan_opening(options: Mapping[str, Any], tools: Sequence[Tool]) -> Opening:
 def _check_reasoning(options: Mapping[str, Any], name: str | None, head: Mapping[str, Any]) -> None:
     """Raise UsageError when a session does not reason as the options ask."""
     thinking, effort = bool(head.get("thinking")), head.get("effort")
-    began = f"with --effort {effort}" if thinking else "without --thinking"
-    if options["thinking"] not in (None, thinking) or options["effort"] not in (None, effort):
-        raise UsageError(
-            f"session {name} began {began} and goes on so; leave --thinking and --effort out, or "
-            "begin another session"
-        )
+    if options["thinking"] not in (None, thinking):
+        asked = "--thinking" if options["thinking"] else "--no-thinking"
+        began = f"{'with' if thinking else 'without'} --thinking"
+    elif options["effort"] not in (None, effort):
+        asked, began = "--effort", f"with an effort of {effort}"
+    else:
+        return
+    raise UsageError(
+        f"{asked}: session {name} began {began} and goes on so; leave {asked} out, or begin "
+        "another session"
+    )
 
 
 def check_tool_choice(choice: str, names: Collection[str]) -> None:

@@ -129,6 +129,8 @@ def thinking_options(command: Command) -> Command:
     return click.option(
         "--thinking/--no-thinking",
         default=None,
+        # Before --effort, which looks at it.
+        is_eager=True,
         help="Reason before each answer, where the model's chat format can (off by default).",
     )(command)
 
@@ -139,17 +141,14 @@ def _effort(ctx: click.Context, param: click.Parameter, value: str | None) -> in
     from cedagent.chat.dsml_render import effort_of
 
     try:
-        return effort_of(int(value) if value.isdecimal() else value)
+        effort = effort_of(int(value) if value.isdecimal() else value)
     except UsageError as error:
         raise click.BadParameter(
             str(error).removeprefix("effort: "), ctx=ctx, param=param
         ) from None
-
-
-def check_reasoning(*, thinking: bool | None, effort: int | None) -> None:
-    """Raise UsageError for an effort without thinking."""
-    if effort is not None and not thinking:
-        raise UsageError(f"--effort {effort}: expected --thinking with it")
+    if not ctx.params.get("thinking"):
+        raise UsageError(f"--effort {value}: expected --thinking with it")
+    return effort
 
 
 def json_option(command: Command) -> Command:

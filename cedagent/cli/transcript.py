@@ -1,13 +1,18 @@
 """A session's log as a person reads it: messages, answers, calls and results, one after the other.
 
 It decodes with the tokenizer of the session's model; without that, outputs are counts of tokens.
+Invariant: reasoning is marked as such, dimmed and with a word, also where it was cut off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from cedagent.chat.control import Mark
 from cedagent.cli.render import printable
 from cedagent.errors import UsageError
 
@@ -17,7 +22,11 @@ if TYPE_CHECKING:
 
 def lines_of(entries: Sequence[dict[str, Any]], tokenizer: Tokenizer | None) -> Iterator[str]:
     """Yield the lines that show a log's entries."""
+    is_reasoning = False
     for entry in entries:
+        if entry.get("kind") == "append" and entry["ids"]:
+            # An append of zero tokens goes on with the open turn.
+            is_reasoning = bool(entries[0].get("thinking"))
         match entry.get("kind"), entry.get("role"):
             case "head", _:
                 tools = ", ".join(tool["name"] for tool in entry["tools"])
@@ -32,7 +41,7 @@ def lines_of(entries: Sequence[dict[str, Any]], tokenizer: Tokenizer | None) -> 
                 ):
                     yield f"  {call['name']} = {printable(result)}"
             case "output", _:
-                yield from _output(entry, tokenizer)
+                is_reasoning = yield from _output(entry, tokenizer, is_reasoning=is_reasoning)
             case "model", _:
                 yield f"# another model from here on: {entry['digest'][:12]}"
 
@@ -58,21 +67,38 @@ def tokenizer_of(head: dict[str, Any], model: str | None) -> Tokenizer | None:
     return None
 
 
-def _output(entry: dict[str, Any], tokenizer: Tokenizer | None) -> Iterator[str]:
+def _output(
+    entry: dict[str, Any], tokenizer: Tokenizer | None, *, is_reasoning: bool
+) -> Generator[str, None, bool]:
+    """Yield an output's lines; return whether its reasoning is still open."""
     n_tokens = entry["n"]
     if tokenizer is None:
         yield f"({n_tokens} tokens; name the session's model with -m to read them)"
     else:
-        text = printable(_spelled(tokenizer, entry["ids"][:n_tokens]))
-        if text.strip():
-            yield text.strip()
+        ids = entry["ids"][:n_tokens]
+        if is_reasoning:
+            end = tokenizer.control_id(Mark.END_THINK)
+            is_reasoning = end not in ids
+            n_reasoning = len(ids) if is_reasoning else ids.index(end)
+            yield from _reasoning(_spelled(tokenizer, ids[:n_reasoning]))
+            ids = ids[n_reasoning + 1 :]
+        text = _spelled(tokenizer, ids)
+        if text:
+            yield text
     if entry["ending"] != "end":
         yield f"({entry['ending']})"
+    return is_reasoning
+
+
+def _reasoning(text: str) -> Iterator[str]:
+    if text:
+        shown = "(reasoning) " + text.replace("\n", "\n    ")
+        yield shown if os.environ.get("NO_COLOR") else click.style(shown, dim=True)
 
 
 def _spelled(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """Return the text of an output, control tokens by their names but for the one that ends it."""
+    """Return what ids say, control tokens by their names but for the one that ends them."""
     if ids and ids[-1] in tokenizer.control_ids:
         ids = ids[:-1]
     parts = (tokenizer.token_bytes(i) or tokenizer.token_name(i).encode() for i in ids)
-    return b"".join(parts).decode(errors="replace")
+    return printable(b"".join(parts).decode(errors="replace")).strip()

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cedagent.cli.options import (
-    check_reasoning,
     json_option,
     model_option,
     read_text,
@@ -77,7 +76,6 @@ def warm(
     from cedagent.cli.loading import ensure_model, load_tools, open_engine
     from cedagent.cli.render import warn
 
-    check_reasoning(thinking=thinking, effort=effort)
     texts: list[tuple[str, str | None]] = [("(default)", None)]
     if files:
         texts = [(str(path), read_text(path, what="warm")) for path in files]

@@ -1,8 +1,8 @@
 """One V4.1 layer: Engram, attention and experts between hyper-connections (report, overview).
 
-What a layer attends to is decided by table (02 of the release's config: window only, Full, Reindex,
-Reuse): its own window always; a source's stored rows where it has a compressed branch; picks of its
-own where it is an index source, else those of the last one before it.
+What a layer attends to is decided by table (window only, Full, Reindex, Reuse; V41Config.mode): its
+own window always; a source's stored rows where it has a compressed branch; picks of its own where
+it is an index source, else those of the last one before it.
 
 Letters: T rows, S streams, D hidden.
 """

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from cedagent.errors import ConfigError
+from cedagent.model.config_fields import shown
 
 if TYPE_CHECKING:
     from cedagent.model.llama.config import LlamaConfig
@@ -86,6 +87,8 @@ def read_config(model_dir: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: no such file; expected a model directory") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read as JSON: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: cannot be read as JSON: nested too deeply") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a JSON object, got {type(values).__name__}")
     return values
@@ -104,6 +107,6 @@ def load_config(model_dir: Path) -> LlamaConfig | V41Config:
         return V41Config.from_json(values, where=where)
     raise ConfigError(
         f"{where}: expected model_type ced_llama or deepseek_v41, got "
-        f"{values.get('model_type')!r}; a plain Llama checkpoint is made into one of ced_llama by "
-        "`cedagent model convert`"
+        f"{shown(values.get('model_type'))}; a plain Llama checkpoint is made into one of "
+        "ced_llama by `cedagent model convert`"
     )

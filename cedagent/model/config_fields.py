@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from reprlib import Repr
 from typing import Any
 
 from cedagent.errors import ConfigError
@@ -39,13 +40,21 @@ def typed(name: str, kind: Any, value: Any, *, where: str) -> Any:
     try:
         return _READERS[kind](value)
     except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{where}: {name} must be {kind}, got {value!r}") from None
+        raise ConfigError(f"{where}: {name} must be {kind}, got {shown(value)}") from None
 
 
 def expect(holds: bool, rule: str, got: object) -> None:
     """Raise ConfigError with the rule and what came unless the rule holds."""
     if not holds:
-        raise ConfigError(f"{rule}, got {got}")
+        raise ConfigError(f"{rule}, got {got if isinstance(got, str) else shown(got)}")
+
+
+def shown(value: object) -> str:
+    """Return a value as an error line shows it: one line, cut where it is long or deep."""
+    short = Repr()
+    short.maxlevel, short.maxdict, short.maxlist, short.maxtuple = 4, 12, 48, 48
+    short.maxstring = short.maxlong = short.maxother = 120
+    return short.repr(value).replace("\n", " ")
 
 
 def _int(value: Any) -> int:

@@ -12,8 +12,8 @@ table row each), S = hc_mult streams, D = hidden_size.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import accumulate, count
-from math import isqrt
+from itertools import accumulate
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,9 @@ from ced_kernels.ordered.kernel_set import OrderedKernels
 from ced_kernels.ordered.norm import inverse_rms
 from ced_kernels.ordered.rounded import rounded_sigmoid
 from cedagent.errors import ConfigError
+from cedagent.model.config_fields import shown
 from cedagent.model.engram_map import config_field, load_token_map
+from cedagent.model.engram_primes import primes
 
 if TYPE_CHECKING:
     from cedagent.model.release import ReleaseCheckpoint
@@ -35,26 +37,6 @@ __all__ = ["Engram", "NgramHash", "hash_ids", "load_token_map", "multipliers", "
 _INT64_MAX = 2**63 - 1
 _GATE_FLOOR = 1e-6
 """Least |dot| under the gate's root (a constant of the report's formula, not in the config)."""
-
-
-def primes(config: Mapping[str, Any] | V41Config) -> list[list[list[int]]]:
-    """Return the table sizes [layer][n-gram order][head]: the primes from engram_vocab_size on.
-
-    No prime serves twice. Raises ConfigError when a layer's sizes exceed its engram_num_embeddings.
-    """
-    layers = list(config_field(config, "engram_layer_ids"))
-    n_orders = config_field(config, "engram_max_ngram_size") - 1
-    n_heads = config_field(config, "engram_n_heads")
-    smallest = config_field(config, "engram_vocab_size")
-    if n_orders < 1 or n_heads < 1 or smallest < 2:
-        raise ConfigError(
-            "expected engram_max_ngram_size >= 2, engram_n_heads >= 1 and engram_vocab_size >= 2, "
-            f"got {n_orders + 1}, {n_heads} and {smallest}"
-        )
-    found = (n for n in count(smallest) if _is_prime(n))
-    sizes = [[[next(found) for _ in range(n_heads)] for _ in range(n_orders)] for _ in layers]
-    _check_rows(config, layers, sizes)
-    return sizes
 
 
 def multipliers(config: Mapping[str, Any] | V41Config, layer: int) -> list[int]:
@@ -80,15 +62,24 @@ class NgramHash:
         layers = config_field(config, "engram_layer_ids")
         n_classes = config_field(config, "engram_compressed_vocab_size")
         pad = config_field(config, "engram_pad_id")
+        n_ids = config_field(config, "vocab_size")
         sizes = primes(config)
-        if min(token_map, default=-1) < 0 or max(token_map) >= n_classes:
+        if not sizes:
+            raise ConfigError("engram_layer_ids names no layer: there is nothing to hash for")
+        classes = _integers(token_map)
+        if classes is None or min(classes, default=-1) < 0 or max(classes) >= n_classes:
             raise ConfigError(f"expected a token map of classes 0 .. {n_classes - 1}, got others")
+        if len(classes) != n_ids:
+            raise ConfigError(
+                f"the token map has {len(classes)} token ids, but vocab_size is {n_ids}"
+            )
         if not 0 <= pad < len(token_map):
             raise ConfigError(f"engram_pad_id must be 0 .. {len(token_map) - 1}, got {pad}")
         flat = [[prime for heads in orders for prime in heads] for orders in sizes]
         self.n_back = config_field(config, "engram_max_ngram_size") - 1
         """Earlier tokens that an n-gram may hold."""
-        self._classes = torch.tensor(token_map, dtype=torch.int64)
+        self._n_ids = len(classes)
+        self._classes = torch.tensor(classes, dtype=torch.int64)
         self._pad = self._classes[pad]
         self._primes = torch.tensor(sizes, dtype=torch.int64)  # [layers, N - 1, H]
         self._offsets = torch.tensor([list(accumulate(row, initial=0))[:-1] for row in flat])
@@ -108,9 +99,12 @@ class NgramHash:
         if not 0 <= start <= stop <= len(ids):
             raise ValueError(f"expected positions within 0 .. {len(ids)}, got {start} .. {stop}")
         first = max(0, start - self.n_back)
-        window = torch.as_tensor(ids[first:stop], dtype=torch.int64)
-        if window.numel() and not 0 <= int(window.min()) <= int(window.max()) < len(self._classes):
-            raise ValueError(f"expected token ids 0 .. {len(self._classes) - 1}, got another")
+        read = _integers(ids[first:stop])
+        if read is None or not 0 <= min(read, default=0) <= max(read, default=0) < self._n_ids:
+            raise ValueError(
+                f"expected token ids 0 .. {self._n_ids - 1}, got {shown(ids[first:stop])}"
+            )
+        window = torch.tensor(read, dtype=torch.int64)
         # Pads before position 0 are dead as well: one rule ends look-back at both.
         n_missing = self.n_back - (start - first)
         live = torch.ones(n_missing + len(window), dtype=torch.bool)
@@ -142,9 +136,15 @@ def hash_ids(
     """Return the table rows of a whole sequence: int64 [T, layers, C].
 
     `config` is a V41Config or any mapping with vocab_size and the engram_* fields, `dead` holds
-    positions. Raises ConfigError and ValueError as NgramHash does.
+    positions. Without Engram layers it is [T, 0, 0]. Raises ConfigError and ValueError as NgramHash
+    does, and ValueError for a dead position that the sequence has not.
     """
-    return NgramHash(config, token_map).of(ids, 0, len(ids), dead=dead or ())
+    positions = _integers(() if dead is None else dead)
+    if positions is None or not all(0 <= position < len(ids) for position in positions):
+        raise ValueError(f"expected dead positions within 0 .. {len(ids) - 1}, got {shown(dead)}")
+    if not config_field(config, "engram_layer_ids"):
+        return torch.empty(len(ids), 0, 0, dtype=torch.int64)
+    return NgramHash(config, token_map).of(ids, 0, len(ids), dead=positions)
 
 
 class Engram:
@@ -190,29 +190,11 @@ class Engram:
         return inverse_rms(self._kernels, x.flatten(0, 1), eps=self._eps).view(x.shape[:2])
 
 
-def _is_prime(n: int) -> bool:
-    # Trial division: candidates are near 16 million, where 2,000 divisors settle it for certain.
-    if n < 4:
-        return n >= 2
-    return n % 2 == 1 and all(n % divisor for divisor in range(3, isqrt(n) + 1, 2))
-
-
-def _check_rows(
-    config: Mapping[str, Any] | V41Config, layers: list[int], sizes: list[list[list[int]]]
-) -> None:
-    """Refuse tables that are smaller than their hashes; a mapping may leave the sizes out."""
-    if isinstance(config, Mapping) and "engram_num_embeddings" not in config:
-        return
-    rows = list(config_field(config, "engram_num_embeddings"))
-    if len(rows) != len(layers):
-        raise ConfigError(
-            f"expected one engram_num_embeddings per engram_layer_ids, got {len(rows)} and "
-            f"{len(layers)}"
-        )
-    for layer, n_rows, orders in zip(layers, rows, sizes, strict=True):
-        needed = sum(map(sum, orders))
-        if needed > n_rows:
-            raise ConfigError(
-                f"Engram of layer {layer}: hashes reach {needed} table rows, but "
-                f"engram_num_embeddings is {n_rows}"
-            )
+def _integers(values: Any) -> list[int] | None:
+    """Return a collection's integers, None if it holds anything else: no float is cut to an id."""
+    found = values.tolist() if hasattr(values, "tolist") else list(values)
+    if not isinstance(found, list):
+        return None
+    if any(isinstance(one, bool) or not isinstance(one, Integral) for one in found):
+        return None
+    return [int(one) for one in found]

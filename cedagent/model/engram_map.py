@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cedagent.errors import ConfigError
+from cedagent.model.config_fields import shown, typed
+from cedagent.model.v41_limits import check_engram_limits
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -23,13 +25,42 @@ if TYPE_CHECKING:
 TOKEN_MAP_FILE = "engram_token_map.json"
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
+PAD_SPELLINGS = ("engram_pad_id", "engram_pad_token_id")
+"""The release's config.json has the latter name, its own program and other readers the former."""
+
 
 def config_field(config: Mapping[str, Any] | V41Config, name: str) -> Any:
-    """Return one field of a config, which may be a plain mapping; raises ConfigError."""
-    try:
-        return config[name] if isinstance(config, Mapping) else getattr(config, name)
-    except (KeyError, AttributeError):
-        raise ConfigError(f"missing {name}: expected it beside engram_layer_ids") from None
+    """Return vocab_size or one of engram_*; of a mapping, checked. Raises ConfigError.
+
+    A list comes as a tuple. A V41Config was checked when it was made.
+    """
+    if not isinstance(config, Mapping):
+        value = getattr(config, name, None)
+    elif name == PAD_SPELLINGS[0]:
+        value = pad_of(config)
+    else:
+        value = config.get(name)
+    if value is None:
+        raise ConfigError(f"missing {name}: expected it beside engram_layer_ids")
+    if isinstance(config, Mapping):
+        if name in ("engram_layer_ids", "engram_num_embeddings"):
+            entries = list(value) if isinstance(value, tuple) else value
+            value = typed(name, "tuple[int, ...]", entries, where="config")
+        else:
+            value = typed(name, "int", value, where="config")
+        if name.startswith("engram_"):
+            check_engram_limits(name, value)
+    return value
+
+
+def pad_of(fields: Mapping[str, Any]) -> Any:
+    """Return the pad's id in either spelling, None without; raises ConfigError for two values."""
+    given = {name: fields[name] for name in PAD_SPELLINGS if fields.get(name) is not None}
+    values = list(given.values())
+    if len(values) == 2 and values[0] != values[1]:
+        told = " and ".join(f"{name} = {shown(value)}" for name, value in given.items())
+        raise ConfigError(f"expected one pad, got {told}")
+    return values[0] if values else None
 
 
 def load_token_map(model_dir: Path, config: Mapping[str, Any] | V41Config) -> list[int]:
@@ -56,7 +87,13 @@ def load_token_map(model_dir: Path, config: Mapping[str, Any] | V41Config) -> li
             f"{path}: gives {found} classes of tokens, but engram_compressed_vocab_size is "
             f"{n_classes}; expected the file that belongs to these weights"
         )
-    if len(classes) < n_ids:
+    used = len(set(classes))
+    if used != n_classes:
+        raise ConfigError(
+            f"{path}: has tokens of {used} classes, but engram_compressed_vocab_size is "
+            f"{n_classes}; expected each class 0 .. {n_classes - 1} to have one"
+        )
+    if len(classes) != n_ids:
         raise ConfigError(f"{path}: maps {len(classes)} token ids, but vocab_size is {n_ids}")
     return classes
 
@@ -117,9 +154,11 @@ def _read(path: Path) -> list[int]:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read as JSON: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: cannot be read as JSON: nested too deeply") from None
     if not isinstance(values, list):
         raise ConfigError(f"{path}: expected a list of classes, got {type(values).__name__}")
     for i, value in enumerate(values):
         if type(value) is not int or value < 0:
-            raise ConfigError(f"{path}: expected a class for token {i}, got {value!r}")
+            raise ConfigError(f"{path}: expected a class for token {i}, got {shown(value)}")
     return values

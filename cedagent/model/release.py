@@ -25,6 +25,7 @@ from cedagent.model.matrix import BLOCK, Matrix
 from cedagent.model.release_names import (
     is_matrix,
     is_table,
+    named_shapes,
     released_format,
     scale_of,
     tensor_shapes,
@@ -67,8 +68,7 @@ class ReleaseCheckpoint:
         at each use, "auto" takes the former if memory allows. Both give the same bits.
         """
         self._shards = Shards(model_dir)
-        self._shapes = tensor_shapes(config)
-        self._check_names()
+        self._shapes = self._named_shapes(config)
         self._scales = dict(self._check_scales())
         self.skipped = tuple(self._skip(config))
         self.weights, notice = choose_weights(
@@ -130,12 +130,21 @@ class ReleaseCheckpoint:
         scales = None if scale is None else self._shards.tensor(scale).view(torch.uint8)
         return self._shards.tensor(name), scales
 
-    def _check_names(self) -> None:
+    def _named_shapes(self, config: V41Config) -> dict[str, tuple[int, ...]]:
+        """Return the shapes that the config asks for; refuse names that no file has."""
         headers = self._shards.headers
-        missing = [name for name in self._shapes if name not in headers]
+        shapes, missing = {}, []
+        for name, shape in named_shapes(config):
+            shapes[name] = shape
+            if name not in headers:
+                missing.append(name)
+            # A config may claim more experts than there is time to name.
+            if len(missing) > max(len(headers), 1000):
+                break
         if not missing:
-            return
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            return shapes
+        whole = "" if len(missing) <= max(len(headers), 1000) else "at least "
+        more = f" and {whole}{len(missing) - 1} more" if len(missing) > 1 else ""
         hint = ""
         if f"model.{missing[0]}" in headers:
             hint = "; names begin with model., expected the release's, which do not"

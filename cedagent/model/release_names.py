@@ -7,6 +7,8 @@ vision tower are not among them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Literal
 
 from cedagent.model.v41_config import V41Config
@@ -27,15 +29,18 @@ _ENGRAM_TABLE = "engram.embed.weight"
 
 def tensor_shapes(config: V41Config) -> dict[str, tuple[int, ...]]:
     """Return name -> logical shape of every tensor of a text checkpoint of this config."""
+    return dict(named_shapes(config))
+
+
+def named_shapes(config: V41Config) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the name and the logical shape of every tensor; a config may claim millions."""
     hidden = config.hidden_size
-    shapes: dict[str, tuple[int, ...]] = {"embed.weight": (config.vocab_size, hidden)}
+    yield "embed.weight", (config.vocab_size, hidden)
     for layer in range(config.num_hidden_layers):
-        own = _attention(config, layer) | _ffn(config) | _hyper(config)
-        own |= {"attn_norm.weight": (hidden,), "ffn_norm.weight": (hidden,)}
-        if layer in config.engram_layer_ids:
-            own |= _engram(config, layer)
-        shapes |= {f"layers.{layer}.{name}": shape for name, shape in own.items()}
-    return shapes | {"norm.weight": (hidden,), "head.weight": (config.vocab_size, hidden)}
+        for name, shape in _layer(config, layer):
+            yield f"layers.{layer}.{name}", shape
+    yield "norm.weight", (hidden,)
+    yield "head.weight", (config.vocab_size, hidden)
 
 
 def weight_groups(config: V41Config) -> dict[str, list[str]]:
@@ -76,6 +81,17 @@ def scale_of(name: str) -> str:
     return name.removesuffix(".weight") + SCALE_SUFFIX
 
 
+def _layer(config: V41Config, layer: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden = config.hidden_size
+    yield from _attention(config, layer).items()
+    yield from _ffn(config)
+    yield from _hyper(config).items()
+    yield "attn_norm.weight", (hidden,)
+    yield "ffn_norm.weight", (hidden,)
+    if layer in config.engram_layer_ids:
+        yield from _engram(config, layer).items()
+
+
 def _attention(config: V41Config, layer: int) -> dict[str, tuple[int, ...]]:
     hidden, head, rank = config.hidden_size, config.head_dim, config.q_lora_rank
     n_heads, low = config.num_attention_heads, config.o_groups * config.o_lora_rank
@@ -107,20 +123,15 @@ def _attention(config: V41Config, layer: int) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _ffn(config: V41Config) -> dict[str, tuple[int, ...]]:
+def _ffn(config: V41Config) -> Iterator[tuple[str, tuple[int, ...]]]:
     hidden, inner = config.hidden_size, config.moe_intermediate_size
-    shapes: dict[str, tuple[int, ...]] = {
-        "ffn.gate.weight": (config.n_routed_experts, hidden),
-        "ffn.gate.bias": (config.n_routed_experts,),
-    }
-    experts = [f"experts.{index}" for index in range(config.n_routed_experts)]
-    for expert in [*experts, "shared_experts"]:
-        shapes |= {
-            f"ffn.{expert}.w1.weight": (inner, hidden),
-            f"ffn.{expert}.w2.weight": (hidden, inner),
-            f"ffn.{expert}.w3.weight": (inner, hidden),
-        }
-    return shapes
+    yield "ffn.gate.weight", (config.n_routed_experts, hidden)
+    yield "ffn.gate.bias", (config.n_routed_experts,)
+    experts = (f"experts.{index}" for index in range(config.n_routed_experts))
+    for expert in chain(experts, ["shared_experts"]):
+        yield f"ffn.{expert}.w1.weight", (inner, hidden)
+        yield f"ffn.{expert}.w2.weight", (hidden, inner)
+        yield f"ffn.{expert}.w3.weight", (inner, hidden)
 
 
 def _hyper(config: V41Config) -> dict[str, tuple[int, ...]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ced_kernels.rope import Yarn
 from cedagent.errors import ConfigError
-from cedagent.model.config_fields import typed
+from cedagent.model.config_fields import shown, typed
 
 _YARN = {
     "factor": ("factor", "float"),
@@ -25,12 +25,17 @@ def yarn_from_json(values: object, *, where: str) -> Yarn | None:
     if values is None:
         return None
     if not isinstance(values, dict):
-        raise ConfigError(f"{where}: rope_scaling must be an object or null, got {values!r}")
+        raise ConfigError(f"{where}: rope_scaling must be an object or null, got {shown(values)}")
+    old, new = values.get("type"), values.get("rope_type")
+    if old is not None and new is not None and old != new:
+        raise ConfigError(
+            f"{where}: rope_scaling.type = {shown(old)} contradicts its rope_type {shown(new)}"
+        )
     served = {"rope_type": "yarn", "attention_factor": 1, "truncate": True}
-    given = {"rope_type": values.get("type")} | values
+    given = {**values, "rope_type": old if new is None else new}
     for name, value in served.items():
         if given.get(name, value) != value:
-            got = repr(given[name])
+            got = shown(given[name])
             raise ConfigError(f"{where}: rope_scaling.{name} must be {value!r}, got {got}")
     return Yarn(
         **{

@@ -111,14 +111,20 @@ def _places(index: Path) -> dict[str, str]:
         values = json.loads(index.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise WeightsError(f"{index}: cannot be read as JSON: {error}") from None
+    except RecursionError:
+        raise WeightsError(f"{index}: cannot be read as JSON: nested too deeply") from None
     places = values.get("weight_map") if isinstance(values, dict) else None
     if not isinstance(places, dict) or not places:
         raise WeightsError(f"{index}: expected an object weight_map, got {places!r}")
     for name, file in places.items():
-        # A path could lead out of the model directory.
-        if not isinstance(file, str) or Path(file).name != file:
+        if not isinstance(file, str) or not _is_file_name(file):
             raise WeightsError(f"{index}: expected a file name for {name}, got {file!r}")
     return cast("dict[str, str]", places)
+
+
+def _is_file_name(text: str) -> bool:
+    # A path could lead out of the model directory.
+    return text not in ("", "..") and text.isprintable() and Path(text).name == text
 
 
 def _open(path: Path) -> tuple[FileIdentity, Any]:

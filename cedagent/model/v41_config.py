@@ -16,9 +16,13 @@ from typing import Any, Literal
 from ced_kernels.rope import Yarn
 from cedagent.errors import ConfigError
 from cedagent.model.config import CONFIG_FILE, read_config
-from cedagent.model.config_fields import typed_fields
+from cedagent.model.config_fields import shown, typed_fields
+from cedagent.model.engram_map import PAD_SPELLINGS
 from cedagent.model.rope_scaling import yarn_as_json, yarn_from_json
-from cedagent.model.v41_rules import check_config, check_extras, check_quantization
+from cedagent.model.v41_given import given_fields
+from cedagent.model.v41_limits import ENGRAM_INTEGERS
+from cedagent.model.v41_rules import check_config
+from cedagent.model.v41_unserved import check_agreement, check_unserved
 
 Mode = Literal["window", "full", "reindex", "reuse"]
 """What a layer attends to beside its window: nothing; a stream that it builds; another layer's
@@ -76,7 +80,8 @@ class V41Config:
     norm_topk_prob: bool
     routed_scaling_factor: float
     swiglu_limit: float
-    gate_temp: float
+    gate_temp: float = 1.0
+    """Divides the gate's logits; the release leaves it out."""
     hc_mult: int
     """Residual streams."""
     hc_sinkhorn_iters: int
@@ -166,11 +171,13 @@ class V41Config:
     def as_json(self) -> dict[str, Any]:
         """Return the mapping that config.json holds: fields of text_config that are not at their
         default, and our own. What the weights are stored as is not the config's to say."""
+        # Other readers have other defaults.
+        needed = {"gate_temp", *(ENGRAM_INTEGERS if self.engram_layer_ids else ())}
         text = {
             item.name: getattr(self, item.name)
             for item in fields(self)
             if item.name not in (*_OWN, "notices", "rope_scaling")
-            and getattr(self, item.name) != item.default
+            and (getattr(self, item.name) != item.default or item.name in needed)
         }
         text = {name: list(v) if isinstance(v, tuple) else v for name, v in text.items()}
         text["rope_scaling"] = yarn_as_json(self.rope_scaling)
@@ -187,27 +194,26 @@ class V41Config:
         """Read a parsed config.json; raises ConfigError that names the field."""
         if values.get("model_type") != "deepseek_v41":
             raise ConfigError(
-                f"{where}: expected model_type deepseek_v41, got {values.get('model_type')!r}"
+                f"{where}: expected model_type deepseek_v41, got {shown(values.get('model_type'))}"
             )
         text = values.get("text_config")
         if not isinstance(text, dict):
-            raise ConfigError(f"{where}: text_config must be an object, got {text!r}")
-        check_extras(text, where=where)
-        check_quantization(values.get("quantization_config"), where=where)
+            raise ConfigError(f"{where}: text_config must be an object, got {shown(text)}")
+        if "rope_scaling" not in text:
+            hint = "; rope_parameters is not read" if "rope_parameters" in text else ""
+            raise ConfigError(f"{where}: missing rope_scaling (null for none){hint}")
+        names = [item.name for item in fields(cls)] + list(PAD_SPELLINGS)
+        check_unserved(values, text, names=names, where=where)
         # Our own fields stand at the top; so may some of the text's, as tie_word_embeddings.
-        own = {name: values[name] for name in _OWN if name in values}
-        given = {**values, **text, **own}
-        # Some configs write null for a field that they leave to its default.
-        given = {name: value for name, value in given.items() if value is not None}
-        eos = given.get("eos_token_id")
-        if isinstance(eos, list) and len(eos) == 1:
-            given["eos_token_id"] = eos[0]
-        taken = typed_fields(cls, given, where=where)
+        given = given_fields(values, text, where=where)
         yarn = yarn_from_json(text["rope_scaling"], where=where)
+        taken = typed_fields(cls, given, where=where)
         try:
-            return cls(**taken, rope_scaling=yarn, notices=_notices(values))
+            config = cls(**taken, rope_scaling=yarn, notices=_notices(values))
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
+        check_agreement(config, values, text, where=where)
+        return config
 
     @classmethod
     def load(cls, model_dir: Path) -> V41Config:

@@ -1,20 +1,20 @@
-"""What a `deepseek_v41` config must not say: values that are not served, and contradictions.
+"""What the fields of a `deepseek_v41` config must be: served, and free of contradictions.
 
-Technical report arXiv 2609.19969; fields of `text_config` and `quantization_config` in the
-release's config.json. Knows the rules, not what follows from a config. Every refusal is a
-ConfigError of one line that names the field.
+Technical report arXiv 2609.19969; fields of `text_config` in the release's config.json. Knows the
+rules, not what follows from a config. Every refusal is a ConfigError of one line that names the
+field.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cedagent.errors import ConfigError
 from cedagent.model.config import TILE
-from cedagent.model.config_fields import expect
+from cedagent.model.config_fields import expect, shown
+from cedagent.model.engram_primes import primes
+from cedagent.model.v41_limits import ENGRAM_INTEGERS, check_engram_limits, check_limits
 
 if TYPE_CHECKING:
     from cedagent.model.v41_config import V41Config
@@ -29,9 +29,6 @@ _SERVED: Mapping[str, object] = {
 }
 """Fields of the config with the one value that the layers compute."""
 
-_ABSENT = ("attention_bias", "mlp_bias")
-"""Further fields, off in the release, that would add to the arithmetic."""
-
 QUANTIZATION: Mapping[str, object] = {
     "quant_method": "fp8",
     "fmt": "e4m3",
@@ -41,57 +38,19 @@ QUANTIZATION: Mapping[str, object] = {
 }
 """quantization_config of the release, the formats that are read."""
 
-_AT_LEAST_ONE = (
-    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim",
-    "q_lora_rank", "qk_rope_head_dim", "o_groups", "o_lora_rank", "sliding_window",
-    "max_position_embeddings", "candidate_topk_blocks", "candidate_block_size", "index_n_heads",
-    "index_head_dim", "index_topk", "n_routed_experts", "num_experts_per_tok",
-    "moe_intermediate_size", "hc_mult", "hc_sinkhorn_iters", "replay_windows",
-)  # fmt: skip
-_ABOVE_ZERO = (
-    "routed_scaling_factor", "swiglu_limit", "gate_temp", "hc_eps", "rms_norm_eps",
-)  # fmt: skip
-_ENGRAM_AT_LEAST_ONE = (
-    "engram_n_heads", "engram_head_dim", "engram_vocab_size", "engram_compressed_vocab_size",
-)  # fmt: skip
-
-
-def check_quantization(values: object, *, where: str) -> None:
-    """Refuse stored formats other than the release's; nothing said is fine. Raises ConfigError."""
-    if values is None:
-        return
-    if not isinstance(values, dict):
-        raise ConfigError(f"{where}: quantization_config must be an object, got {values!r}")
-    for name, served in QUANTIZATION.items():
-        if name in values and values[name] != served:
-            raise ConfigError(
-                f"{where}: quantization_config.{name} = {values[name]!r} is not served; expected "
-                f"{served!r}"
-            )
-
-
-def check_extras(text: Mapping[str, Any], *, where: str) -> None:
-    """Refuse fields of text_config that the config does not hold but the arithmetic would need.
-
-    Raises ConfigError.
-    """
-    for name in _ABSENT:
-        if text.get(name):
-            raise ConfigError(f"{where}: {name} = {text[name]!r} is not served")
-    if "rope_scaling" not in text:
-        hint = "; rope_parameters is not read" if "rope_parameters" in text else ""
-        raise ConfigError(f"{where}: missing rope_scaling (null for none){hint}")
-
 
 def check_config(config: V41Config) -> None:
     """Refuse values that are not served or contradict each other; raises ConfigError."""
     for name, served in _SERVED.items():
         got = getattr(config, name)
-        expect(got == served, f"{name} must be {served!r}", repr(got))
-    for name in _AT_LEAST_ONE:
-        expect(getattr(config, name) >= 1, f"{name} must be at least 1", getattr(config, name))
-    for name in _ABOVE_ZERO:
-        expect(getattr(config, name) > 0, f"{name} must be above 0", getattr(config, name))
+        expect(got == served, f"{name} must be {served!r}", shown(got))
+    check_limits(config)
+    eos = config.eos_token_id
+    expect(
+        0 <= eos < config.vocab_size,
+        f"eos_token_id must be a token id 0 .. {config.vocab_size - 1}",
+        eos,
+    )
     _check_widths(config)
     _check_layers(config)
     if config.engram_layer_ids:
@@ -120,11 +79,12 @@ def _check_widths(config: V41Config) -> None:
         f"num_experts_per_tok must be at most n_routed_experts {config.n_routed_experts}",
         config.num_experts_per_tok,
     )
-    for name in ("rope_theta", "compress_rope_theta"):
-        expect(getattr(config, name) > 1, f"{name} must be above 1", getattr(config, name))
     if (yarn := config.rope_scaling) is not None:
-        numbers = (yarn.factor, yarn.beta_fast, yarn.beta_slow, yarn.original_positions)
-        expect(all(map(_positive, numbers)), "rope_scaling must have numbers above 0", yarn)
+        expect(
+            yarn.beta_slow < yarn.beta_fast,
+            f"rope_scaling.beta_slow must be below beta_fast {yarn.beta_fast:g}",
+            yarn.beta_slow,
+        )
 
 
 def _check_layers(config: V41Config) -> None:
@@ -186,19 +146,15 @@ def _check_engram(config: V41Config) -> None:
         f"engram_num_embeddings must be {len(layers)} table sizes, one for each Engram layer",
         list(tables),
     )
-    n_gram = config.engram_max_ngram_size
-    expect(n_gram >= 2, "engram_max_ngram_size must be at least 2", n_gram)
-    for name in _ENGRAM_AT_LEAST_ONE:
-        expect(getattr(config, name) >= 1, f"{name} must be at least 1", getattr(config, name))
+    for name in ENGRAM_INTEGERS:
+        check_engram_limits(name, getattr(config, name))
     pad = config.engram_pad_id
     expect(0 <= pad < config.vocab_size, "engram_pad_id must be a token id", pad)
+    # Refuses tables that are not those of the hashes.
+    primes(config)
 
 
 def _check_ids(name: str, layers: tuple[int, ...], n_layers: int) -> None:
     rising = all(a < b for a, b in pairwise(layers))
     inside = all(0 <= layer < n_layers for layer in layers)
     expect(rising and inside, f"{name} must rise within 0 .. {n_layers - 1}", list(layers))
-
-
-def _positive(value: float) -> bool:
-    return math.isfinite(value) and value > 0

@@ -88,8 +88,14 @@ def _plan(core: Core, request: Request) -> _Plan:
                 end = 128 * (hashes.index(anchor.block_hash) + 1)
             elif entry is not None:
                 end = entry.position + 128
+            # Only a removal takes a pin away, no later anchor of the same name.
+            was_pinned = any(
+                old.pinned and old.label == anchor.label
+                for old, _ in tables.anchors(anchor.block_hash)
+            )
             dated = dataclasses.replace(
                 anchor,
+                pinned=anchor.pinned or was_pinned,
                 created=anchor.created or time.time(),
                 n_tokens=anchor.n_tokens or end or 0,
             )

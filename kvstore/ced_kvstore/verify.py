@@ -83,6 +83,9 @@ def _fault(core: Core, place: Place, kind: Kind, key: bytes) -> str | None:
         return str(error)
     if kind is not Kind.REMOVED and header.key != key[:32]:
         return "another record is in this place"
+    if core.segments.size(place.segment) < place.end:
+        # Whole, but cut within its padding: what is appended next would overwrite it.
+        return "the segment ends before the record's padding does"
     return None
 
 

@@ -68,6 +68,7 @@ ACTIONS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=40,
     deadline=None,

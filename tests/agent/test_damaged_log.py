@@ -172,6 +172,7 @@ def test_an_empty_file_begins_anew(tiny: Path) -> None:
         assert session.run("First.").text == "Three."
 
 
+@pytest.mark.slow
 @settings(
     max_examples=300,
     deadline=None,

@@ -13,6 +13,8 @@ from cedagent.model.tokenizer_build import build_tiny_dsml
 from tests.agent.test_hints_under_grammar import HINTS, biased_pick, tool_for
 from tests.chat.sampling import Pick, sample
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:

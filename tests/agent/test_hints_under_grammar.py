@@ -22,6 +22,8 @@ from cedagent import tool
 from cedagent.chat import CallGrammar, Tokenizer, chat_format
 from tests.chat.sampling import random_pick, sample
 
+pytestmark = pytest.mark.slow
+
 
 class Colour(enum.Enum):
     RED = "red"

@@ -72,6 +72,7 @@ def test_a_resumed_session_writes_what_a_live_one_writes(model: Path, tmp_path: 
         assert (n_disk > 0) == (kv is not None)
 
 
+@pytest.mark.slow
 def test_a_lost_output_is_written_again(model: Path) -> None:
     agent = agent_on(model)
     with agent.session("s") as session:
@@ -87,6 +88,7 @@ def test_a_lost_output_is_written_again(model: Path) -> None:
     close(agent)
 
 
+@pytest.mark.slow
 def test_every_call_of_random_weights_can_be_run(model: Path) -> None:
     agent = agent_on(model, tokens=400)
     n_calls = 0
@@ -104,6 +106,7 @@ def test_every_call_of_random_weights_can_be_run(model: Path) -> None:
     close(agent)
 
 
+@pytest.mark.slow
 def test_warm_encodes_whole_blocks_once_pins_them_and_replays_nothing(
     model: Path, tmp_path: Path
 ) -> None:

@@ -44,3 +44,41 @@ def test_what_a_grammar_cannot_bound_is_refused_at_decoration(hint: Any, instead
     assert f"{__file__}:" in message
     assert "\n" not in message
     assert len(message) < 400
+
+
+class Measured:
+    """Describes itself with a step that doubles cannot count in."""
+
+    @classmethod
+    def model_json_schema(cls) -> dict[str, Any]:
+        return {"type": "object", "properties": {"x": {"type": "number", "multipleOf": 0.1}}}
+
+    @classmethod
+    def model_validate(cls, value: Any) -> Measured:
+        return cls()
+
+
+def test_a_class_with_multiples_of_a_fraction_is_refused_at_decoration() -> None:
+    def use(value: Measured) -> None:
+        """Use it."""
+
+    use.__annotations__ = {"value": Measured}
+    with pytest.raises(ToolDefinitionError, match=r"a whole number .* as multipleOf, got 0\.1"):
+        tool(use)
+
+
+def test_an_example_that_json_cannot_say_is_refused() -> None:
+    def use(value: float) -> None:
+        """Use it."""
+
+    use.__annotations__ = {"value": float}
+    with pytest.raises(ToolDefinitionError, match=r"example 'How.' .* NaN"):
+        tool(examples=[("How?", {"value": float("nan")})])(use)
+
+
+def test_a_default_that_json_cannot_say_is_not_shown() -> None:
+    def use(value: float = float("nan")) -> None:
+        """Use it."""
+
+    use.__annotations__ = {"value": float}
+    assert tool(use).spec.parameters["properties"] == {"value": {"type": "number"}}

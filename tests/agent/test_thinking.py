@@ -291,6 +291,7 @@ OUTPUTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(
     deadline=None,
     max_examples=15,

@@ -22,6 +22,8 @@ from tests.chat.sampling import (
     sample,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", list(SCHEMAS))
 def test_a_named_tool_is_called_once_and_its_arguments_validate(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cedagent.chat import ChatFormat, Tokenizer, ToolSpec, chat_format
-from cedagent.errors import ChatFormatError, ConfigError
+from cedagent.errors import ChatFormatError, ConfigError, ToolDefinitionError
 from cedagent.model.tokenizer_build import build_smollm, byte_alphabet
 
 CALCULATOR = ToolSpec(
@@ -128,8 +128,9 @@ def test_unknown_formats_and_missing_control_tokens_are_refused(tiny: Tokenizer)
 
 
 def test_a_schema_that_is_not_json_is_refused(chatml: ChatFormat) -> None:
-    with pytest.raises(TypeError, match="expected JSON values in a tool, got set"):
-        chatml.begin("", [ToolSpec("t", "", {"type": "object", "enum": {1}})])
+    for value, named in (({1}, "set"), (float("nan"), "NaN"), (float("-inf"), "infinity")):
+        with pytest.raises(ToolDefinitionError, match=f"tool 't': expected JSON values.*{named}"):
+            chatml.begin("", [ToolSpec("t", "", {"type": "object", "enum": value})])
 
 
 CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "1\\"👋"}}\n</tool_call>'

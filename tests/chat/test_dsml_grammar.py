@@ -267,6 +267,7 @@ def test_an_optional_parameter_that_no_text_fits_is_refused_too(awkward_dsml: To
         (ToolSpec("f", "", obj({}, minProperties=1)), "minProperties"),
         (ToolSpec("f", "", obj({}, propertyNames={"pattern": "a"})), "propertyNames"),
         (ToolSpec('f">\n', "", obj({})), "rename"),
+        (ToolSpec("f" * 2000, "", obj({})), "at most 9.. characters"),
         (ToolSpec("f", "", obj({'a" string="true">': {"type": "null"}})), "rename"),
     ],
 )
@@ -277,13 +278,15 @@ def test_tools_that_dsml_cannot_spell_are_refused(
         CallGrammar(fmt_of(awkward_dsml), awkward_dsml, [tool])
 
 
-@pytest.mark.parametrize("name", ["a.b-c", "größe", 'quo"te', "日本", "a/b//c #d", "back\\slash"])
+@pytest.mark.parametrize(
+    "name", ["a.b-c", "größe", 'quo"te', "日本", "a/b//c #d", "back\\slash", "n" * 900]
+)
 def test_any_tool_and_parameter_name_can_be_called(awkward_dsml: Tokenizer, name: str) -> None:
     fmt = fmt_of(awkward_dsml)
     tools = [ToolSpec("other", "", obj({})), ToolSpec(name, "", obj({name: {"const": 1}}, name))]
     marks = frozenset({awkward_dsml.control_id(D)})
     constraint = CallGrammar(fmt, awkward_dsml, tools, choice=name).start()
-    ids = sample(constraint, awkward_dsml, fmt, lowest, marks=marks)
+    ids = sample(constraint, awkward_dsml, fmt, lowest, limit=3000, marks=marks)
     assert [(call.name, call.arguments) for call in result(fmt, ids).calls] == [(name, {name: 1})]
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cedagent.chat import chat_format
+from cedagent.chat import Tokenizer, chat_format
 from cedagent.chat.control import Mark
 from cedagent.chat.dsml import Dsml
 from cedagent.errors import ChatFormatError, ConfigError
@@ -21,6 +21,7 @@ EFFORT = f"{M.SYSTEM}" + (
     "Reasoning Effort: 75 (range 1-100, the higher the value, the more thorough the reasoning)\n\n"
 )
 TOOL = {"name": "f", "description": "", "parameters": {"type": "object"}}
+NAN = float("nan")
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +31,10 @@ def texts() -> Dsml:
 
 def say(role: str, content: Any = None, **more: Any) -> dict[str, Any]:
     return {"role": role, "content": content, **more}
+
+
+def call(*, name: str = "f", arguments: Any = None) -> dict[str, Any]:
+    return say("assistant", "a", tool_calls=[{"name": name, "arguments": arguments}])
 
 
 @pytest.mark.parametrize(
@@ -132,6 +137,31 @@ def test_a_format_with_thinking_renders_and_parses_with_it() -> None:
         ),
         ([say("assistant", "a", tool_calls=[{"name": "f", "arguments": "[1]"}])], "an object"),
         ([say("system", "a", tools=["f"])], "a function with a name"),
+        (None, "messages: expected a list, got None"),
+        (5, "messages: expected a list, got 5"),
+        ("hello", "messages: expected a list, got 'hello'"),
+        ([say("system", "a", tools=5)], r"message 0 \(system\): tools: expected a list, got 5"),
+        ([say("system", "a", tools=[{**TOOL, "parameters": NAN}])], "'f': expected JSON values"),
+        ([say("system", "a", tools=[{**TOOL, "strict": {1}}])], "'f': expected JSON values"),
+        ([say("system", "a", response_format={"a": NAN})], "response_format: expected JSON values"),
+        ([say("user", "a", task=["action"])], "expected a task of action"),
+        ([say("assistant", "a", tool_calls=5)], "tool_calls: expected a list, got 5"),
+        ([call(arguments=[])], r"an object, got \[\]"),
+        ([call(arguments=5)], "an object, got 5"),
+        ([call(arguments={"x": NAN})], "call of 'f': expected JSON values"),
+        ([call(arguments={"x": [float("inf")]})], "call of 'f': expected JSON values"),
+        ([call(arguments='{"x": NaN}')], "arguments in JSON"),
+        ([call(arguments='{"x": 1e999}')], "arguments in JSON"),
+        ([call(arguments={"x": {1}})], "call of 'f': expected JSON values"),
+        ([call(arguments={1: 2})], "names that are texts, got 1"),
+        ([call(arguments={'" string="true">': 1})], "without the marks that end one"),
+        ([call(arguments={M.DSML: 1})], "without marks of the layout"),
+        ([call(name='a">\n')], "without the marks that end one, got 'a"),
+        ([call(name=f"a{M.END}")], "without marks of the layout"),
+        ([call(name="a" * 2000)], "names of at most 9.. characters"),
+        ([call(name="")], "the name of a tool"),
+        ([say("user", "a\ud800b")], "half a surrogate pair"),
+        ([call(arguments={"x": "\udc00"})], "half a surrogate pair"),
     ],
 )
 def test_what_has_no_place_in_the_layout_is_refused_in_one_line(
@@ -140,8 +170,29 @@ def test_what_has_no_place_in_the_layout_is_refused_in_one_line(
     with pytest.raises(ChatFormatError, match=fault) as error:
         texts.render(messages)
     assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 250
     with pytest.raises(ConfigError, match="effort"):
         texts.render([say("user", "a")], thinking=True, effort=101)
+
+
+@pytest.mark.parametrize("tools", [5, "f", [5], [{**TOOL, "parameters": NAN}], [{"name": 5}]])
+def test_wrong_tools_beside_messages_are_refused_in_one_line(texts: Dsml, tools: Any) -> None:
+    with pytest.raises(ChatFormatError, match=r"^tools: .*expected") as error:
+        texts.render([say("user", "a")], tools=tools)
+    assert "\n" not in str(error.value)
+
+
+def test_a_template_or_a_completion_that_is_no_text_is_refused(tiny: Tokenizer) -> None:
+    for name in ("dsml", "chatml"):
+        with pytest.raises(ConfigError, match=r"a tools template with one \{tool.* got 5"):
+            chat_format(name, tokenizer=tiny, tools_template=5)  # type: ignore[call-overload]
+    with pytest.raises(ChatFormatError, match="a text to parse, got None"):
+        chat_format("dsml").parse(None)  # type: ignore[arg-type]
+
+
+def test_calls_without_arguments_have_none(texts: Dsml) -> None:
+    shown = {texts.render([call(arguments=given)]) for given in (None, "", {}, "{}")}
+    assert len(shown) == 1
 
 
 CONTENT = st.text(max_size=12).filter(lambda text: not MARKS.search(text))

@@ -23,6 +23,8 @@ from tests.chat.sampling import (
     sample,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def chat(awkward_dsml: Tokenizer) -> Dsml:

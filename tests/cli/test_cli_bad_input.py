@@ -66,6 +66,7 @@ def test_missing_tool_source_is_one_line(cli: Cli, tiny: Path, source: str, part
     assert_one_line(cli("chat", "-m", tiny, "-p", "x", "-t", source), part)
 
 
+@pytest.mark.slow
 def test_missing_files_are_one_line(cli: Cli, tiny: Path, tmp_path: Path) -> None:
     missing, binary = tmp_path / "missing.txt", tmp_path / "binary.txt"
     binary.write_bytes(b"abc\xff")

@@ -100,6 +100,7 @@ def test_doctor_says_that_slower_kernels_run_without_a_compiler(
     assert "slower" in findings["kernels"]["note"]
 
 
+@pytest.mark.slow
 def test_doctor_says_why_the_slower_product_runs() -> None:
     code = (
         "import json; from cedagent.cli.doctor import _arithmetic;"

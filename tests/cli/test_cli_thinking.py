@@ -100,12 +100,30 @@ def test_a_session_goes_on_as_it_began(cli: Cli, reasoner: Callable[..., Scripte
     assert cli("chat", "-p", "y", "-c").out == "B.\n"
     again = ["chat", "-p", "y", "--thinking", "--effort", "9"]
     assert cli(*again, "--session", "s").out == "C.\n"
-    for asked in (["--no-thinking"], ["--thinking", "--effort", "10"]):
+    for asked, told in (
+        (["--no-thinking"], "--no-thinking: session s began with --thinking and goes on so; leave"),
+        (["--thinking", "--effort", "10"], "--effort: session s began with an effort of 9 and"),
+    ):
         for where in (["--session", "s"], ["--fork", "s"]):
             ran = cli("chat", "-p", "y", *asked, *where)
             assert (ran.code, ran.out) == (2, "")
-            assert "session s began with --effort 9 and goes on so" in ran.err
+            assert told in ran.err
             assert ran.err.count("\n") == 1
+
+
+def test_nothing_is_told_of_an_effort_that_nobody_asked_for(
+    cli: Cli, reasoner: Callable[..., ScriptedModel]
+) -> None:
+    reasoner("Hm.</think>A.", "B.")
+    assert cli("chat", "-p", "x", "--thinking", "--session", "s").code == 0
+    ran = cli("chat", "-p", "y", "--no-thinking", "-c")
+    assert (ran.code, ran.out) == (2, "")
+    assert "effort" not in ran.err
+    assert "75" not in ran.err
+    reasoner("A.", thinking=False)
+    assert cli("chat", "-p", "x", "--no-thinking", "--session", "t").code == 0
+    ran = cli("chat", "-p", "y", "--thinking", "-c")
+    assert "--thinking: session t began without --thinking and goes on so" in ran.err
 
 
 def test_warming_is_by_effort(
@@ -134,6 +152,8 @@ def _used() -> Any:
     [
         (["--effort", "50"], "--effort 50: expected --thinking with it"),
         (["--effort", "50", "--no-thinking"], "--effort 50: expected --thinking with it"),
+        (["--effort", "low"], "--effort low: expected --thinking with it"),
+        (["--effort", "max", "--no-thinking"], "--effort max: expected --thinking with it"),
         (["--thinking", "--effort", "0"], "expected a whole number from 1 to 100"),
         (["--thinking", "--effort", "xhigh"], "low, high, max, got 'xhigh'"),
         (["--thinking", "--effort", "7.5"], "got '7.5'"),
@@ -159,11 +179,35 @@ def test_a_model_that_does_not_reason_says_so(cli: Cli, scripted: Scripted) -> N
 
 
 def test_a_shown_session_tells_reasoning_from_answer(
-    cli: Cli, reasoner: Callable[..., ScriptedModel]
+    cli: Cli, reasoner: Callable[..., ScriptedModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = reasoner("Hm.</think>Yes.")
-    assert cli("chat", "-p", "Sure?", "--thinking", "--session", "s").code == 0
+    model = reasoner("Hm.\nHo.</think>Yes.")
+    chat = ("chat", "-p", "Sure?", "--thinking")
+    assert cli(*chat, "--session", "s").code == 0
     (model.model_dir / "config.json").write_text("{}")
     shown = cli("sessions", "show", "s", "-m", model.model_dir).out
-    assert f"Hm.{Mark.END_THINK}Yes.\n" in shown
-    assert Mark.END not in shown
+    assert shown.endswith("\n(reasoning) Hm.\n    Ho.\nYes.\n")
+    # Cut off, there is no mark behind the reasoning; it is told apart all the same.
+    assert cli(*chat, "--session", "t", "--max-tokens", "3").code == 3
+    shown = cli("sessions", "show", "t", "-m", model.model_dir).out
+    assert shown.endswith("\n(reasoning) Hm.\n(limit)\n")
+    from cedagent.chat.tokenizer import Tokenizer
+    from cedagent.cli.transcript import lines_of
+
+    tokenizer = Tokenizer.load(model.model_dir)
+    cut = {"kind": "output", "n": 2, "ids": tokenizer.encode("ab")[:2], "ending": "limit"}
+    rest = [*tokenizer.encode("c"), tokenizer.control_id(Mark.END_THINK), *tokenizer.encode("d")]
+    end = {"kind": "output", "n": len(rest), "ids": rest, "ending": "end"}
+    head = {"kind": "head", "name": "s", "model": "m", "tools": [], "system": "", "thinking": True}
+    begun = {"kind": "append", "role": "user", "ids": [1], "text": "q"}
+    more = {"kind": "append", "role": "more", "ids": []}
+    lines = list(lines_of([head, begun, cut, more, end, begun, cut], tokenizer))
+    dim = "\x1b[2m(reasoning) {}\x1b[0m"
+    assert lines[1:] == [
+        *("> q", dim.format("ab"), "(limit)", dim.format("c"), "d"),
+        *("> q", dim.format("ab"), "(limit)"),
+    ]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "(reasoning) ab" in list(lines_of([head, begun, cut], tokenizer))
+    # Without reasoning all of it is the answer.
+    assert "ab" in list(lines_of([head | {"thinking": False}, begun, cut], tokenizer))

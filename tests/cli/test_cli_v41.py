@@ -135,6 +135,19 @@ def test_doctor_says_what_weights_take_and_what_is_not_read(cli: Cli, spoilt: Pa
     assert "ordered float32" in by_name["v41 kernels"]["value"]
 
 
+def test_doctor_names_what_is_wrong_with_a_tokenizer_once(cli: Cli, spoilt: Path) -> None:
+    (spoilt / "engram_token_map.json").unlink(missing_ok=True)
+    path = spoilt / "tokenizer.json"
+    path.write_text(path.read_text()[:-9])
+    for _ in range(2):
+        ran = cli("doctor", "-m", spoilt, "--json")
+        (note,) = [f["note"] for f in json.loads(ran.out) if f["name"] == "model"]
+        assert ran.code == 2
+        assert note.count("tokenizer.json") <= 2
+        assert ";" not in note
+        path.unlink(missing_ok=True)
+
+
 def test_doctor_says_when_weights_would_be_kept(
     cli: Cli, v41: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

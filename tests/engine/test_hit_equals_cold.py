@@ -94,6 +94,7 @@ def test_restored_from_disk_in_a_new_process_equals_live(model, kv, anchors):
     assert len(got["notices"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["resumed", "cold"])
 def test_one_thread_gives_the_same_bits(model, kv, anchors, kind):
     tasks = [getattr(anchor, kind) for anchor in anchors]
@@ -103,6 +104,7 @@ def test_one_thread_gives_the_same_bits(model, kv, anchors, kind):
     expect_live(got["results"], anchors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["resumed", "cold"])
 def test_the_fallback_without_vnni_gives_the_same_bits(model, kv, anchors, kind):
     tasks = [getattr(anchor, kind) for anchor in anchors]

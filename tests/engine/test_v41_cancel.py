@@ -121,7 +121,8 @@ def test_another_sequence_takes_nothing_unfinished_from_a_stopped_one(engine, ex
     assert tensor_bytes(fork.logits) == expected
 
 
-@pytest.mark.parametrize("n", [1, slow(0), slow(2)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n", range(3))
 def test_a_stopped_rerun_from_a_snapshot_goes_on_where_it_was(model, tmp_path, n):
     publish(model, tmp_path / "kv", IDS, replay_windows=2)
     engine = with_store(model, tmp_path / "kv", replay_windows=2)

@@ -118,7 +118,7 @@ def test_of_the_layer_tables_the_encoders_part_counts(config, name):
 
 
 def expected_field(name):
-    """Which field a tensor belongs to, as 03 section 3 says; None for the decoder's own."""
+    """Which field a tensor belongs to; None for the decoder's own."""
     if name.startswith("embed."):
         return "weights.embedding"
     if not name.startswith("layers."):

@@ -17,6 +17,8 @@ from v41_runs import (
 
 from cedagent.model.v41_config import V41Config
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parents[1] / "vectors" / "v41_tiny"
 SHAPES = {"W = 16": (write_small, 16, 3), "W = 100": (write_wide, 100, 2)}
 QUICK = {"W = 16": (1, 16, 47, 129), "W = 100": (257,)}

@@ -192,6 +192,7 @@ def test_every_row_run_again_is_compared_on_every_restore(model, tmp_path, whole
         engine.close()
 
 
+@pytest.mark.slow
 def test_without_a_snapshot_exactly_the_exact_rows_are_compared(
     model, tmp_path, whole, monkeypatch
 ):

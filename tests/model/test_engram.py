@@ -190,12 +190,13 @@ def test_no_rows_are_no_error() -> None:
     assert NgramHash(SMALL, SMALL_MAP).of([1, 2], 2, 2).shape == (0, 2, 9)
 
 
-def test_a_table_smaller_than_its_hashes_is_refused_with_both_numbers() -> None:
+def test_a_table_of_another_size_than_its_hashes_is_refused_with_both_numbers() -> None:
     sums = [sum(map(sum, orders)) for orders in primes(SMALL)]
     assert primes({**SMALL, "engram_num_embeddings": sums}) == primes(SMALL)
-    short = {**SMALL, "engram_num_embeddings": [sums[0], sums[1] - 1]}
-    with pytest.raises(ConfigError, match=f"layer 3: .* {sums[1]} .* is {sums[1] - 1}$"):
-        primes(short)
+    for wrong in (-1, 1):
+        other = {**SMALL, "engram_num_embeddings": [sums[0], sums[1] + wrong]}
+        with pytest.raises(ConfigError, match=f"layer 3: .* {sums[1]} .* is {sums[1] + wrong}$"):
+            primes(other)
     with pytest.raises(ConfigError, match="one engram_num_embeddings per engram_layer_ids"):
         primes({**SMALL, "engram_num_embeddings": sums[:1]})
 
@@ -203,13 +204,25 @@ def test_a_table_smaller_than_its_hashes_is_refused_with_both_numbers() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"engram_max_ngram_size": 1}, "engram_max_ngram_size >= 2"),
-        ({"engram_n_heads": 0}, "engram_n_heads >= 1"),
+        ({"engram_max_ngram_size": 1}, "engram_max_ngram_size must be at least 2"),
+        ({"engram_n_heads": 0}, "engram_n_heads must be at least 1"),
         ({"engram_pad_id": 9}, r"engram_pad_id must be 0 \.\. 8, got 9"),
         ({"engram_compressed_vocab_size": 4}, r"classes 0 \.\. 3"),
+        ({"engram_layer_ids": []}, "engram_layer_ids names no layer"),
+        ({"engram_layer_ids": [-1]}, "engram_layer_ids must be at least 0, got -1"),
+        ({"engram_layer_ids": 1}, "engram_layer_ids must be tuple"),
+        ({"engram_vocab_size": "x"}, "engram_vocab_size must be int, got 'x'"),
+        ({"engram_vocab_size": 1.5}, "engram_vocab_size must be int, got 1.5"),
+        ({"engram_vocab_size": 10**30}, "engram_vocab_size must be at most 1000000000"),
+        ({"engram_n_heads": 2**31}, "engram_n_heads must be at most 256"),
+        ({"engram_pad_id": None}, "missing engram_pad_id"),
+        ({"engram_pad_token_id": 3}, "expected one pad, got engram_pad_id = 2 and"),
+        ({"vocab_size": None}, "missing vocab_size"),
+        ({"vocab_size": 8}, "token map has 9 token ids, but vocab_size is 8"),
+        ({"vocab_size": 10}, "token map has 9 token ids, but vocab_size is 10"),
     ],
 )
-def test_fields_that_do_not_fit_are_refused(changes: dict[str, int], message: str) -> None:
+def test_fields_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         NgramHash({**SMALL, **changes}, SMALL_MAP)
     with pytest.raises(ConfigError, match="missing engram_n_heads"):
@@ -218,10 +231,56 @@ def test_fields_that_do_not_fit_are_refused(changes: dict[str, int], message: st
 
 @pytest.mark.parametrize("wrong", [-1, 9])
 def test_ids_without_a_class_are_refused(wrong: int) -> None:
-    with pytest.raises(ValueError, match=r"token ids 0 \.\. 8, got another"):
+    with pytest.raises(ValueError, match=r"token ids 0 \.\. 8, got \["):
         hash_ids(SMALL, SMALL_MAP, [1, wrong])
     with pytest.raises(ValueError, match=r"positions within 0 \.\. 2"):
         NgramHash(SMALL, SMALL_MAP).of([1, 2], 1, 3)
+
+
+@pytest.mark.parametrize(
+    "ids", [[1, 2.0], [1, "2"], [1, None], [1, True], [1, [2]], "12", [1, 10**30], [1, math.nan]]
+)
+def test_ids_that_are_no_integers_are_refused_and_not_cut(ids: Any) -> None:
+    with pytest.raises(ValueError, match=r"expected token ids 0 \.\. 8, got ") as told:
+        hash_ids(SMALL, SMALL_MAP, ids)
+    assert "\n" not in str(told.value)
+
+
+def test_tensors_and_arrays_of_integers_are_ids() -> None:
+    ids = torch.tensor([1, 8, 3])
+    expected = hash_ids(SMALL, SMALL_MAP, [1, 8, 3])
+    given: list[Any] = [ids, ids.int(), ids.numpy(), list(ids.numpy()), (1, 8, 3)]
+    for same in given:
+        assert torch.equal(hash_ids(SMALL, torch.tensor(SMALL_MAP), same), expected)
+    floats: Any = ids.float()
+    with pytest.raises(ValueError, match="expected token ids"):
+        hash_ids(SMALL, SMALL_MAP, floats)
+
+
+@pytest.mark.parametrize("dead", [[2], [-1], [0, 99], [0.0], ["1"], [True], [10**30]])
+def test_dead_positions_that_are_none_are_refused(dead: Any) -> None:
+    with pytest.raises(ValueError, match=r"dead positions within 0 \.\. 1, got \["):
+        hash_ids(SMALL, SMALL_MAP, [1, 2], dead)
+
+
+def test_without_engram_layers_there_are_no_columns() -> None:
+    assert hash_ids({**SMALL, "engram_layer_ids": []}, SMALL_MAP, [1, 2, 3]).shape == (3, 0, 0)
+    plain = V41Config.load(VECTORS / "v41_tiny")
+    assert hash_ids(plain, [], [1, 2]).shape == (2, 0, 0)
+    with pytest.raises(ConfigError, match="missing engram_layer_ids"):
+        hash_ids({"vocab_size": 9}, SMALL_MAP, [1])
+
+
+def test_the_releases_spelling_of_the_pad_is_read() -> None:
+    released = {name: value for name, value in SMALL.items() if name != "engram_pad_id"}
+    got = hash_ids({**released, "engram_pad_token_id": 2}, SMALL_MAP, [1, 2, 3])
+    assert torch.equal(got, hash_ids(SMALL, SMALL_MAP, [1, 2, 3]))
+
+
+@pytest.mark.parametrize("wrong", [1.0, "1", None, True])
+def test_a_token_map_of_other_things_than_classes_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"expected a token map of classes 0 \.\. 4"):
+        NgramHash(SMALL, [*SMALL_MAP[:-1], wrong])
 
 
 def opened(layer: int) -> tuple[Engram, V41Config, dict[str, torch.Tensor]]:

@@ -112,6 +112,14 @@ def test_without_a_file_the_map_follows_from_the_tokenizer(tmp_path: Path) -> No
     assert padded == derived + [derived[0]] * 16
 
 
+def test_a_tokenizer_of_more_ids_than_the_embedding_is_refused(tmp_path: Path) -> None:
+    tokenizer = build_tiny_dsml(400)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    n_classes = max(derive_token_map(tokenizer)) + 1
+    with pytest.raises(ConfigError, match="maps 400 token ids, but vocab_size is 399"):
+        load_token_map(tmp_path, fields(399, n_classes))
+
+
 @pytest.mark.parametrize("wrong", [-1, 1])
 def test_another_number_of_classes_is_refused_with_both_numbers(tmp_path: Path, wrong: int) -> None:
     tokenizer = build_tiny_dsml(400)
@@ -134,6 +142,9 @@ def test_another_number_of_classes_is_refused_with_both_numbers(tmp_path: Path, 
         ("[0, -1]", "expected a class for token 1, got -1"),
         ("[0, true]", "expected a class for token 1, got True"),
         ("[0, 1, 2]", "maps 3 token ids, but vocab_size is 4"),
+        ("[0, 1, 2, 2, 1]", "maps 5 token ids, but vocab_size is 4"),
+        ("[0, 2, 2, 0]", "tokens of 2 classes, but engram_compressed_vocab_size is 3"),
+        ("[" * 100_000, "nested too deeply"),
         ("[]", "gives 0 classes"),
     ],
 )

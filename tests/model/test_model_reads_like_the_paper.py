@@ -16,9 +16,10 @@ MOST_LINES = 250
 
 # The weights' files, then the config, then the layers as the report introduces them.
 READING = (
-    "config", "config_fields", "rope_scaling", "v41_rules", "v41_config",
+    "config_fields", "config", "rope_scaling", "v41_limits", "engram_map", "engram_primes",
+    "v41_rules", "v41_unserved", "v41_given", "v41_config",
     "weights_choice", "shards", "digests", "matrix", "release_names", "release_write", "release",
-    "forward", "stored_rows", "rope", "hyper", "moe", "engram_map", "engram",
+    "forward", "stored_rows", "rope", "hyper", "moe", "engram",
     "compress", "indexer", "source", "attention", "block", "encoder", "decoder", "ced",
 )  # fmt: skip
 

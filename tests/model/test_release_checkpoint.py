@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 import struct
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cedagent.errors import WeightsError
-from cedagent.model import digests
+from cedagent.model import digests, release
 from cedagent.model.release import (
     ReleaseCheckpoint,
     WeightBytes,
@@ -564,11 +565,30 @@ def test_a_cut_shard_is_refused(sharded, config, n_bytes):
         ('{"weight_map": {}}', "expected an object weight_map, got {}"),
         ('{"weight_map": {"a": "../b.safetensors"}}', "expected a file name for a, got '../b"),
         ('{"weight_map": {"a": 3}}', "expected a file name for a, got 3"),
+        ('{"weight_map": {"a": ""}}', "expected a file name for a, got ''"),
+        ('{"weight_map": {"a": "."}}', "expected a file name for a, got '.'"),
+        ('{"weight_map": {"a": ".."}}', "expected a file name for a, got '..'"),
+        ('{"weight_map": {"a": "b\\u0000"}}', "expected a file name for a, got 'b"),
+        ('{"weight_map": {"a": "b\\nc"}}', "expected a file name for a, got 'b"),
+        ("[" * 100_000, "cannot be read as JSON: nested too deeply"),
     ],
 )
 def test_a_bad_index_is_refused(sharded, config, text, message):
     (sharded / "model.safetensors.index.json").write_text(text)
     assert message in refusal(sharded, config)
+
+
+def test_a_config_of_a_million_experts_is_refused_before_they_are_named(
+    model_dir, config, monkeypatch
+):
+    """2^20 experts are 25 million names in these 8 layers."""
+    named = release.named_shapes
+    monkeypatch.setattr(release, "named_shapes", lambda of: islice(named(of), 10_000))
+    claimed = dataclasses.replace(config, n_routed_experts=2**20)
+    message = refusal(model_dir, claimed)
+    assert "tensor layers.0.ffn.experts.3.w1.weight is missing and at least 1000 more" in message
+    few = dataclasses.replace(config, n_routed_experts=4)
+    assert f"missing and {8 * 3 - 1} more" in refusal(model_dir, few)
 
 
 def test_a_directory_without_weights_is_refused(tmp_path, config):

@@ -26,6 +26,8 @@ from cedagent.model.rope import Ropes
 from cedagent.model.stored_rows import StoredRows
 from cedagent.model.v41_config import V41Config
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parents[1] / "vectors" / "v41_tiny"
 EXPECTED = load_file(GOLDEN / "expected.safetensors")
 N = 120

@@ -150,6 +150,7 @@ def test_round_trip(folder):
     assert V41Config.from_json(json.loads(text)) == config
     other = dataclasses.replace(config, replay_windows=2, chat_format="x", eos_token_id=7)
     assert V41Config.from_json(other.as_json()) == other
+    assert other.as_json()["text_config"]["gate_temp"] == 1.0
 
 
 def test_fields_of_other_parts_are_ignored(values):
@@ -221,7 +222,13 @@ def test_what_is_not_served_is_refused_by_name(values, text, message):
     [
         ({"attention_factor": 1.3}, "rope_scaling.attention_factor must be 1, got 1.3"),
         ({"truncate": False}, "rope_scaling.truncate must be True, got False"),
-        ({"factor": 0}, "rope_scaling must have numbers above 0"),
+        ({"factor": 0}, "rope_scaling.factor must be above 0, got 0"),
+        ({"beta_slow": 32}, "rope_scaling.beta_slow must be below beta_fast 32, got 32"),
+        ({"beta_slow": 33}, "rope_scaling.beta_slow must be below beta_fast 32, got 33"),
+        ({"type": "linear"}, "rope_scaling.type = 'linear' contradicts its rope_type 'yarn'"),
+        ({"rope_theta": 10000}, "rope_scaling.rope_theta = 10000 contradicts the other fields"),
+        ({"original_max_position_embeddings": 10**400}, "embeddings must be at most 1073741824"),
+        ({"factor": 1e300}, "rope_scaling.factor must be 1e-06 .. 1e\\+06, got 1e\\+300"),
         ({"original_max_position_embeddings": 64.5}, "original_max_position_embeddings must be"),
     ],
 )
@@ -254,7 +261,15 @@ def test_the_candidate_stage_may_be_off(values):
         ({"engram_num_embeddings": [272]}, "engram_num_embeddings must be 2 table sizes"),
         ({"engram_num_embeddings": [272, 0]}, "engram_num_embeddings must be 2 table sizes"),
         ({"engram_max_ngram_size": 1}, "engram_max_ngram_size must be at least 2"),
-        ({"engram_n_heads": None}, "engram_n_heads must be at least 1, got 0"),
+        ({"engram_n_heads": None}, "missing engram_n_heads: expected beside engram_layer_ids"),
+        ({"engram_n_heads": 0}, "engram_n_heads must be at least 1, got 0"),
+        ({"engram_pad_id": None}, "missing engram_pad_id: expected beside engram_layer_ids"),
+        ({"engram_pad_token_id": 3}, "one pad, got engram_pad_id = 2 and engram_pad_token_id = 3"),
+        ({"engram_vocab_size": 3}, "layer 1: hashes reach 26 table rows, .* is 272"),
+        ({"engram_vocab_size": 70}, "layer 1: hashes reach at least 280 table rows, .* is 272"),
+        ({"engram_num_embeddings": [272, 349]}, "layer 3: hashes reach 348 table rows, .* is 349"),
+        ({"engram_num_embeddings": [272, 347]}, "layer 3: hashes reach 348 table rows, .* is 347"),
+        ({"engram_n_heads": 256, "engram_max_ngram_size": 16}, "reach at least 230400 table rows"),
         ({"engram_pad_id": 512}, "engram_pad_id must be a token id, got 512"),
     ],
 )
@@ -300,7 +315,8 @@ def test_one_end_in_a_list_is_an_end(values):
 
 
 @pytest.mark.parametrize(
-    "name", ["hidden_size", "compress_ratios", "candidate_source_layer_id", "gate_temp", "hc_eps"]
+    "name",
+    ["hidden_size", "compress_ratios", "candidate_source_layer_id", "swiglu_limit", "hc_eps"],
 )
 def test_a_missing_field_is_named(values, name):
     del values["text_config"][name]
@@ -308,7 +324,36 @@ def test_a_missing_field_is_named(values, name):
         V41Config.from_json(values)
 
 
-@pytest.mark.parametrize("text", [None, "not json", "[1]"])
+def test_a_missing_pad_is_no_pad_of_zero():
+    """Zero is a token id like any other: taken for a missing pad it gives other logits."""
+    values = json.loads((ENGRAM / "config.json").read_text())
+    del values["text_config"]["engram_pad_id"]
+    with pytest.raises(ConfigError, match="missing engram_pad_id: expected beside engram_layer_id"):
+        V41Config.from_json(values)
+    config = V41Config.from_json(changed(values, {"engram_pad_id": 0}))
+    assert config.engram_pad_id == 0
+    assert V41Config.from_json(config.as_json()) == config
+    same = V41Config.from_json(changed(values, {"engram_pad_token_id": 0}))
+    assert same == config
+    above = changed(values, {"engram_pad_token_id": 0}, engram_pad_id=2)
+    with pytest.raises(ConfigError, match="expected one pad, got engram_pad_id = 2 and engram_pad"):
+        V41Config.from_json(above)
+
+
+def test_without_engram_layers_its_fields_are_free(values):
+    assert V41Config.from_json(changed(values, {"engram_vocab_size": 16_000_000}))
+
+
+@pytest.mark.parametrize("eos", [99999, -5, 512])
+def test_an_end_that_is_no_token_is_refused(values, eos):
+    for told in (values | {"eos_token_id": eos}, changed(values, {"eos_token_id": [eos]})):
+        with pytest.raises(
+            ConfigError, match=rf"eos_token_id must be a token id 0 .. 511, got {eos}"
+        ):
+            V41Config.from_json(told)
+
+
+@pytest.mark.parametrize("text", [None, "not json", "[1]", "[" * 100_000, '{"a":' * 100_000])
 def test_an_unreadable_file_is_one_line(tmp_path, text):
     if text is not None:
         (tmp_path / "config.json").write_text(text)

@@ -22,6 +22,8 @@ from cedagent.model.rope import Ropes
 from cedagent.model.source import SourceRows
 from cedagent.model.tiny_v41 import write_tiny_v41
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parents[1] / "vectors" / "v41_tiny"
 IDS = random.Random(4).choices(range(352), k=600)
 WINDOW = 16

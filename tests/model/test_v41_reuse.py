@@ -8,6 +8,8 @@ import torch
 from cedagent.engine import Engine
 from cedagent.model.tiny_v41 import write_tiny_v41
 
+pytestmark = pytest.mark.slow
+
 VOCAB, EOS = 352, 1
 IDS = random.Random(2).choices(range(3, VOCAB), k=400)
 

@@ -115,6 +115,7 @@ def test_a_folder_that_cannot_be_made(native, tmp_path):
         build(RECIPE, tmp_path / "file" / "cache", openmp=None)
 
 
+@pytest.mark.slow
 def test_importing_compiles_and_loads_nothing(tmp_path):
     code = (
         "import ced_kernels.native.library, pathlib; "

@@ -67,3 +67,17 @@ def test_a_snapshot_goes_with_its_block(kit: Any) -> None:
     assert (stats.snapshots, stats.blocks, stats.anchors) == (0, 0, 0)
     # Left are the fingerprint and the record of the removal.
     assert stats.bytes_live == 2 * 4096 < live
+
+
+def test_a_later_anchor_of_the_same_name_does_not_take_a_pin_away(kit: Any) -> None:
+    store = kit.open()
+    ids, other = kit.ids(4), kit.ids(1, seed=9)
+    key = store.hashes(ids)[-1]
+    kit.commit(store, ids, anchors=[Anchor(key, "warm", pinned=True)])
+    kit.commit(store, ids, 4, anchors=[Anchor(key, "warm")])
+    kit.commit(store, other)
+    store.evict(0)
+    assert store.match(ids).blocks == 4
+    assert [anchor.pinned for anchor in store.anchors()] == [True]
+    store.remove("warm")
+    assert store.match(ids).blocks == 0

@@ -17,6 +17,7 @@ def test_kill_at_every_step_of_a_commit(tmp_path: Path, run_python: Any, mode: s
     assert int(done.stdout.split()[-2]) >= 10
 
 
+@pytest.mark.slow
 def test_kill_at_every_step_of_a_rebuild(tmp_path: Path, run_python: Any) -> None:
     done = run_python(WORKER.read_text(), tmp_path, "before", 0, "rebuild", cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

@@ -144,3 +144,20 @@ def test_zeroed_pages_of_a_segment(kit: Any) -> None:
     assert store.stats().blocks_bad == 2
     assert len(store.verify(fix=True)) == 2
     assert store.verify() == []
+
+
+def test_a_record_cut_within_its_padding_is_lost_and_not_overwritten(kit: Any) -> None:
+    """The record is whole, its place is not: the next append would begin inside it."""
+    store = kit.open()
+    ids = kit.ids(1)
+    kit.commit(store, ids)
+    store.close()
+    (segment,) = kit.segments()
+    with segment.open("r+b") as file:
+        file.truncate(212)
+    store = kit.open()
+    store.verify(fix=True)
+    assert store.verify() == []
+    kit.commit(store, ids)
+    assert store.verify() == []
+    assert store.match(ids).blocks == 1

@@ -18,6 +18,8 @@ from cedagent.upcycle.convert import calibrate, convert
 from cedagent.upcycle.parent import layer_rows
 from cedagent.upcycle.source import read_parent
 
+pytestmark = pytest.mark.slow
+
 TOKENIZER = build_tiny(384)
 
 

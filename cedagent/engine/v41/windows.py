@@ -108,7 +108,8 @@ class V41Windows:
         """Return (s, the windows at s as bytes); None at 0 or where they are not held."""
         wanted = self.wanted(state.settled)
         first = max(0, wanted - (self._window - 1))
-        if not wanted or any(w.base > first or w.stop < wanted for w in state.windows):
+        # A window of one token has no rows before its own: there is nothing to keep.
+        if first == wanted or any(w.base > first or w.stop < wanted for w in state.windows):
             return None
         parts = [
             part.contiguous().numpy().tobytes()
@@ -122,7 +123,7 @@ class V41Windows:
         first = max(0, start - (self._window - 1))
         n_rows, width = start - first, self._model.config.head_dim
         sizes = n_rows * WINDOW.code_bytes(width), n_rows * WINDOW.scale_bytes(width)
-        if len(data) != len(scratch.windows) * sum(sizes):
+        if not n_rows or len(data) != len(scratch.windows) * sum(sizes):
             return False
         self._begin_windows(scratch, start)
         stored = torch.frombuffer(bytearray(data), dtype=torch.uint8)
