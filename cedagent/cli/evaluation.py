@@ -1,7 +1,7 @@
 """`cedagent model eval`: how good models are, beside what they must reach and beside each other.
 
-The work is in cedagent.upcycle.evaluate; here are its options, its progress and its files. What a
-model took an hour for is written as soon as it is there, before the next one starts.
+The work is in cedagent.upcycle.evaluation; here are options, progress and files. What a model took
+an hour for is written as soon as it is there, before the next one starts.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from cedagent.errors import UsageError
 from cedagent.model.locate import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from cedagent.upcycle.evaluate import Evaluation
-    from cedagent.upcycle.evaluate_report import ModelReport, Settings
+    from cedagent.upcycle.evaluation.report import ModelReport, Settings
+    from cedagent.upcycle.evaluation.suite import Evaluation
     from cedagent.upcycle.source import Progress
 
 _QUICK: dict[str, Any] = {"cases": 6, "texts": 2, "tokens": 1153, "needles": (1000,)}
@@ -73,11 +73,11 @@ def evaluate(
     for number, name in enumerate(names):
         reports += _report(name, settings, parent, n_left=len(names) - number)
         if json_file is not None:
-            from cedagent.upcycle.evaluate_report import write_report
+            from cedagent.upcycle.evaluation.report import write_report
 
             write_report(json_file, reports)
     if png_file is not None:
-        from cedagent.upcycle.evaluate_plot import draw_quality
+        from cedagent.upcycle.evaluation.plot import draw_quality
 
         draw_quality(png_file, reports)
     print_evaluation(reports)
@@ -85,7 +85,7 @@ def evaluate(
 
 
 def _settings(suite: str, sizes: dict[str, Any]) -> Settings:
-    from cedagent.upcycle.evaluate_report import Settings
+    from cedagent.upcycle.evaluation.report import Settings
 
     names: Any = tuple(dict.fromkeys(part.strip() for part in suite.split(",")))
     return Settings(suites=names, **sizes)
@@ -96,11 +96,11 @@ def _report(
 ) -> tuple[ModelReport, ...]:
     """Return the reports that a name on the command line stands for."""
     if name.endswith(".json"):
-        from cedagent.upcycle.evaluate_report import read_report
+        from cedagent.upcycle.evaluation.report import read_report
 
         return read_report(Path(name).expanduser())
     from cedagent.cli.loading import ensure_model, warn_of
-    from cedagent.upcycle.evaluate import prepare
+    from cedagent.upcycle.evaluation.suite import prepare
 
     ensure_model(name)
     with eta_bars() as progress:
@@ -131,7 +131,7 @@ def _check_files(json_file: Path | None, png_file: Path | None) -> None:
         if file is not None and not file.expanduser().resolve().parent.is_dir():
             raise UsageError(f"{option} {file}: expected a file in a folder that is there")
     if png_file is not None:
-        from cedagent.upcycle.evaluate_plot import check_matplotlib
+        from cedagent.upcycle.evaluation.plot import check_matplotlib
 
         check_matplotlib()
 

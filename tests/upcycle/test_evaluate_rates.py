@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from cedagent.upcycle.evaluate_rates import mean_of, pooled, rate_of, share_of
+from cedagent.upcycle.evaluation.rates import mean_of, pooled, rate_of, share_of
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from cedagent.engine.sequence import CedSequence
 from cedagent.model.tiny import write_tiny
 from cedagent.testing import ScriptedModel, call
 from cedagent.upcycle.data.conversation import Case, Step
-from cedagent.upcycle.evaluate_conversation import Speaker
-from cedagent.upcycle.evaluate_figures import GOALS, figures_of
-from cedagent.upcycle.evaluate_tools import run_kind
+from cedagent.upcycle.evaluation.conversation import Speaker
+from cedagent.upcycle.evaluation.figures import GOALS, figures_of
+from cedagent.upcycle.evaluation.tools import run_kind
 
 NUMBER = {"type": "number"}
 ADD = ToolSpec(

@@ -13,7 +13,7 @@ from cedagent.errors import UsageError
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.llama.weights import write_model
 from cedagent.model.tiny import write_tiny
-from cedagent.upcycle.own_answers import mixed, read_answers, write_answers
+from cedagent.upcycle.training.own_answers import mixed, read_answers, write_answers
 
 
 @pytest.fixture(scope="module")

@@ -9,16 +9,16 @@ from safetensors.torch import load_file
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.llama.weights import Checkpoint, write_model
 from cedagent.model.tiny import write_tiny
-from cedagent.upcycle.adapters import (
+from cedagent.upcycle.training.adapters import (
     TrainedWeights,
     frozen_weights,
     global_tensors,
     layer_matrices,
 )
-from cedagent.upcycle.int8_rounding import rounding_of
-from cedagent.upcycle.train_attention import Documents, whole
-from cedagent.upcycle.train_model import TrainModel
-from cedagent.upcycle.trained_model import smoothed_anew
+from cedagent.upcycle.training.attention import Documents, whole
+from cedagent.upcycle.training.forward import TrainModel
+from cedagent.upcycle.training.int8_rounding import rounding_of
+from cedagent.upcycle.training.trained_model import smoothed_anew
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from training import Made, Texts
 
 from cedagent.errors import UsageError
 from cedagent.model.llama.config import LlamaConfig
-from cedagent.upcycle.train_batches import Room, TokenStream, plain_passes, transcript_passes
+from cedagent.upcycle.training.batches import Room, TokenStream, plain_passes, transcript_passes
 
 CONFIG = {
     "model_type": "ced_llama", "vocab_size": 384, "hidden_size": 48, "intermediate_size": 96,

@@ -10,9 +10,9 @@ from cedagent.engine import Engine
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.llama.rope import Rope
 from cedagent.model.tiny import write_tiny
-from cedagent.upcycle.adapters import frozen_weights
-from cedagent.upcycle.train_attention import Documents, Layout, Stretch, whole
-from cedagent.upcycle.train_model import TrainModel, parent_of
+from cedagent.upcycle.training.adapters import frozen_weights
+from cedagent.upcycle.training.attention import Documents, Layout, Stretch, whole
+from cedagent.upcycle.training.forward import TrainModel, parent_of
 
 LENGTHS = (301, 1, 17, 128, 129)
 

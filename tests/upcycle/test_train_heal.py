@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 from training import LENGTHS, Texts, made
 
 from cedagent.errors import CedError, EngineError, UsageError, WeightsError
-from cedagent.upcycle.train_checkpoint import CHECKPOINT, LOG, Log, locked
-from cedagent.upcycle.train_recipe import Budget, Recipe, rate_at
-from cedagent.upcycle.train_run import run
-from cedagent.upcycle.trained_file import read_trained
-from cedagent.upcycle.trainer import Cadence
+from cedagent.upcycle.training.checkpoint import CHECKPOINT, LOG, Log, locked
+from cedagent.upcycle.training.recipe import Budget, Recipe, rate_at
+from cedagent.upcycle.training.run import run
+from cedagent.upcycle.training.trained_file import read_trained
+from cedagent.upcycle.training.trainer import Cadence
 
 RECIPE = Recipe(
     "heal", steps=6, rank=3, lr=1e-2, lr_global=1e-2, batch_tokens=192, pass_tokens=96,

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cedagent.upcycle import losses
+from cedagent.upcycle.training import losses
 
 M, D, V = 301, 24, 97
 

@@ -8,12 +8,12 @@ from safetensors.torch import load_file
 from training import LENGTHS, Texts, made
 
 from cedagent.engine import Engine
-from cedagent.upcycle.train_checkpoint import LOG
-from cedagent.upcycle.train_recipe import Recipe
-from cedagent.upcycle.train_run import run
-from cedagent.upcycle.trained_file import read_trained
-from cedagent.upcycle.trained_model import write_trained_model
-from cedagent.upcycle.trainer import Cadence
+from cedagent.upcycle.training.checkpoint import LOG
+from cedagent.upcycle.training.recipe import Recipe
+from cedagent.upcycle.training.run import run
+from cedagent.upcycle.training.trained_file import read_trained
+from cedagent.upcycle.training.trained_model import write_trained_model
+from cedagent.upcycle.training.trainer import Cadence
 
 RECIPE = Recipe(
     "teach", steps=45, rank=4, lr=3e-2, lr_global=1e-2, batch_tokens=256, pass_tokens=128,

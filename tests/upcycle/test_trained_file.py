@@ -13,18 +13,18 @@ from cedagent.engine import Engine
 from cedagent.errors import UsageError, WeightsError
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.tokenizer_build import build_tiny
-from cedagent.upcycle.adapters import layer_matrices
 from cedagent.upcycle.convert import convert
-from cedagent.upcycle.train_recipe import Recipe
-from cedagent.upcycle.train_run import run
-from cedagent.upcycle.trained_file import (
+from cedagent.upcycle.training.adapters import layer_matrices
+from cedagent.upcycle.training.recipe import Recipe
+from cedagent.upcycle.training.run import run
+from cedagent.upcycle.training.trained_file import (
     apply_trained,
     check_fits,
     parent_digest,
     read_trained,
     write_trained,
 )
-from cedagent.upcycle.trained_model import write_trained_model
+from cedagent.upcycle.training.trained_model import write_trained_model
 
 
 @pytest.fixture(scope="module")

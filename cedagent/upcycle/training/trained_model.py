@@ -24,9 +24,14 @@ from cedagent.upcycle.convert import _new_directory as new_directory
 from cedagent.upcycle.parent import layer_rows
 from cedagent.upcycle.smooth import larger, smoothed
 from cedagent.upcycle.source import Parent, Progress, sha256_file, silent
-from cedagent.upcycle.train_model import parent_of
-from cedagent.upcycle.train_pair import load_untrained
-from cedagent.upcycle.trained_file import apply_trained, check_fits, parent_digest, read_trained
+from cedagent.upcycle.training.forward import parent_of
+from cedagent.upcycle.training.pair import load_untrained
+from cedagent.upcycle.training.trained_file import (
+    apply_trained,
+    check_fits,
+    parent_digest,
+    read_trained,
+)
 
 
 def write_trained_model(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cedagent.errors import UsageError
 from cedagent.model.llama.config import LlamaConfig
-from cedagent.upcycle.train_attention import Documents, Stretch
+from cedagent.upcycle.training.attention import Documents, Stretch
 
 LENGTHS = (512, 1024, 2048)
 """Tokens of a piece of plain text, each as often as the others."""

@@ -17,16 +17,16 @@ from torch import Tensor
 from cedagent.errors import UsageError
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.llama.weights import Checkpoint
-from cedagent.upcycle.adapters import Rounding
-from cedagent.upcycle.heal import Heal
-from cedagent.upcycle.int8_rounding import rounding_of
 from cedagent.upcycle.source import sha256_file
-from cedagent.upcycle.teach import Teach
-from cedagent.upcycle.train_batches import LENGTHS, Example, Room
-from cedagent.upcycle.train_checkpoint import RESULT, Standing, locked
-from cedagent.upcycle.train_pair import Pair, load_untrained
-from cedagent.upcycle.train_recipe import Budget, Precision, Recipe
-from cedagent.upcycle.trained_file import (
+from cedagent.upcycle.training.adapters import Rounding
+from cedagent.upcycle.training.batches import LENGTHS, Example, Room
+from cedagent.upcycle.training.checkpoint import RESULT, Standing, locked
+from cedagent.upcycle.training.heal import Heal
+from cedagent.upcycle.training.int8_rounding import rounding_of
+from cedagent.upcycle.training.pair import Pair, load_untrained
+from cedagent.upcycle.training.recipe import Budget, Precision, Recipe
+from cedagent.upcycle.training.teach import Teach
+from cedagent.upcycle.training.trained_file import (
     check_fits,
     check_names,
     made_for,
@@ -34,7 +34,7 @@ from cedagent.upcycle.trained_file import (
     read_trained,
     write_trained,
 )
-from cedagent.upcycle.trainer import Cadence, Report, Stage, train
+from cedagent.upcycle.training.trainer import Cadence, Report, Stage, train
 
 Split = Literal["train", "heldout"]
 

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from cedagent.errors import EngineError
-from cedagent.upcycle.adapters import Rounding, TrainedWeights
-from cedagent.upcycle.optimizer import Optimizer
-from cedagent.upcycle.train_batches import Batch
-from cedagent.upcycle.train_checkpoint import Log, Standing, read_checkpoint, write_checkpoint
-from cedagent.upcycle.train_recipe import Budget, Recipe, rate_at
+from cedagent.upcycle.training.adapters import Rounding, TrainedWeights
+from cedagent.upcycle.training.batches import Batch
+from cedagent.upcycle.training.checkpoint import Log, Standing, read_checkpoint, write_checkpoint
+from cedagent.upcycle.training.optimizer import Optimizer
+from cedagent.upcycle.training.recipe import Budget, Recipe, rate_at
 
 
 class Stage(Protocol):

@@ -23,7 +23,7 @@ from cedagent.errors import UsageError
 from cedagent.model.cost import read_cost
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.paths import cache_home
-from cedagent.upcycle.evaluate_closeness import (
+from cedagent.upcycle.evaluation.closeness import (
     FED,
     Closeness,
     closeness,
@@ -31,14 +31,14 @@ from cedagent.upcycle.evaluate_closeness import (
     score_after_prefill,
     score_positions,
 )
-from cedagent.upcycle.evaluate_conversation import Speaker
-from cedagent.upcycle.evaluate_cost import Work, measure
-from cedagent.upcycle.evaluate_figures import figures_of
-from cedagent.upcycle.evaluate_material import Generators, Material, draw, heldout
-from cedagent.upcycle.evaluate_parent import ParentSource, find_parent, read_origin
-from cedagent.upcycle.evaluate_report import Cost, ModelReport, Settings
-from cedagent.upcycle.evaluate_rows import missing_tokens, parent_rows
-from cedagent.upcycle.evaluate_tools import KindReport, run_kind
+from cedagent.upcycle.evaluation.conversation import Speaker
+from cedagent.upcycle.evaluation.cost import Work, measure
+from cedagent.upcycle.evaluation.figures import figures_of
+from cedagent.upcycle.evaluation.material import Generators, Material, draw, heldout
+from cedagent.upcycle.evaluation.parent import ParentSource, find_parent, read_origin
+from cedagent.upcycle.evaluation.report import Cost, ModelReport, Settings
+from cedagent.upcycle.evaluation.rows import missing_tokens, parent_rows
+from cedagent.upcycle.evaluation.tools import KindReport, run_kind
 from cedagent.upcycle.source import Progress, silent
 
 _APPEND = 512

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from cedagent.upcycle.data import Case
-from cedagent.upcycle.evaluate_conversation import Point, Speaker
-from cedagent.upcycle.evaluate_rates import Rate, rate_of, share_of
+from cedagent.upcycle.evaluation.conversation import Point, Speaker
+from cedagent.upcycle.evaluation.rates import Rate, rate_of, share_of
 from cedagent.upcycle.source import Progress
 
 _DEPTHS = 5

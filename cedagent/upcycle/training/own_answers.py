@@ -20,7 +20,7 @@ from cedagent.engine.engine import Engine
 from cedagent.engine.protocol import Sampling
 from cedagent.errors import UsageError
 from cedagent.upcycle.data.own_samples import chat_prompts
-from cedagent.upcycle.train_batches import Example
+from cedagent.upcycle.training.batches import Example
 
 _SAMPLING = {"temperature": 0.7, "top_p": 0.9}
 _MOST_TOKENS = 200

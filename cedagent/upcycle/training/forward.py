@@ -22,7 +22,7 @@ from ced_kernels.norm import rms_norm
 from ced_kernels.rope import rotate
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.llama.rope import Rope
-from cedagent.upcycle.train_attention import Documents, Layout, Stretch, whole
+from cedagent.upcycle.training.attention import Documents, Layout, Stretch, whole
 
 _Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 

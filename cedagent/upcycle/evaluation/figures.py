@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cedagent.upcycle.evaluate_closeness import Closeness
-from cedagent.upcycle.evaluate_rates import Mean, Rate, pooled
-from cedagent.upcycle.evaluate_tools import KindReport
+from cedagent.upcycle.evaluation.closeness import Closeness
+from cedagent.upcycle.evaluation.rates import Mean, Rate, pooled
+from cedagent.upcycle.evaluation.tools import KindReport
 
 Standing = Literal["aim met", "bound met", "bound missed"]
 HEADLINE_NEEDLE = 1000

@@ -27,9 +27,9 @@ from cedagent.model.llama.encoder import Encoder
 from cedagent.model.llama.layer import Arithmetic
 from cedagent.model.llama.rope import Rope
 from cedagent.model.llama.weights import Checkpoint, tensor_shapes
-from cedagent.upcycle.evaluate_fetch import fetch_parent, read_wheel
+from cedagent.upcycle.evaluation.fetch import fetch_parent, read_wheel
 from cedagent.upcycle.source import Parent, Progress, read_parent, sha256_file, silent
-from cedagent.upcycle.train_model import parent_of
+from cedagent.upcycle.training.forward import parent_of
 
 EMBEDDING = "model.embed_tokens.weight"
 

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import msgspec
 
 from cedagent.errors import UsageError
-from cedagent.upcycle.evaluate_closeness import Closeness
-from cedagent.upcycle.evaluate_figures import Figure
-from cedagent.upcycle.evaluate_tools import KindReport
+from cedagent.upcycle.evaluation.closeness import Closeness
+from cedagent.upcycle.evaluation.figures import Figure
+from cedagent.upcycle.evaluation.tools import KindReport
 
 Suite = Literal["text", "tools", "needle"]
 SUITES: tuple[Suite, ...] = ("text", "tools", "needle")

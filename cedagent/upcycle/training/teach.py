@@ -16,10 +16,8 @@ from random import Random
 import torch
 from torch import Tensor
 
-from cedagent.upcycle.adapters import Rounding, TrainedWeights, layer_matrices
-from cedagent.upcycle.heal import TEMPERATURE, closeness, fixed_passes
-from cedagent.upcycle.losses import cross_entropy, distillation, predictions
-from cedagent.upcycle.train_batches import (
+from cedagent.upcycle.training.adapters import Rounding, TrainedWeights, layer_matrices
+from cedagent.upcycle.training.batches import (
     Batch,
     Example,
     Room,
@@ -27,8 +25,10 @@ from cedagent.upcycle.train_batches import (
     plain_passes,
     transcript_passes,
 )
-from cedagent.upcycle.train_pair import Pair
-from cedagent.upcycle.train_recipe import Recipe
+from cedagent.upcycle.training.heal import TEMPERATURE, closeness, fixed_passes
+from cedagent.upcycle.training.losses import cross_entropy, distillation, predictions
+from cedagent.upcycle.training.pair import Pair
+from cedagent.upcycle.training.recipe import Recipe
 
 _HELD_OUT_PASSES = 4
 

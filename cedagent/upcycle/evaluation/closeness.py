@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from cedagent.engine import Engine
-from cedagent.upcycle.evaluate_rates import Mean, mean_of
-from cedagent.upcycle.evaluate_rows import ParentRows
+from cedagent.upcycle.evaluation.rates import Mean, mean_of
+from cedagent.upcycle.evaluation.rows import ParentRows
 from cedagent.upcycle.source import Progress
 
 BUCKETS = (0, 128, 512, 2048, 4096)

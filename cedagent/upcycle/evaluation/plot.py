@@ -12,9 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from cedagent.errors import UsageError
-from cedagent.upcycle.evaluate_closeness import Closeness, Positions
-from cedagent.upcycle.evaluate_figures import GOALS
-from cedagent.upcycle.evaluate_report import ModelReport
+from cedagent.upcycle.evaluation.closeness import Closeness, Positions
+from cedagent.upcycle.evaluation.figures import GOALS
+from cedagent.upcycle.evaluation.report import ModelReport
 
 
 def check_matplotlib() -> ModuleType:

@@ -17,9 +17,9 @@ from torch import Tensor
 from cedagent.errors import UsageError
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.llama.weights import Checkpoint, tensor_shapes
-from cedagent.upcycle.adapters import TrainedWeights, frozen_weights, global_tensors
-from cedagent.upcycle.train_batches import Batch
-from cedagent.upcycle.train_model import TrainModel, parent_of
+from cedagent.upcycle.training.adapters import TrainedWeights, frozen_weights, global_tensors
+from cedagent.upcycle.training.batches import Batch
+from cedagent.upcycle.training.forward import TrainModel, parent_of
 
 
 class Pair:

@@ -18,7 +18,7 @@ from cedagent.engine.protocol import EngineLike, Sampling, SequenceLike
 from cedagent.errors import ContextLimitError
 from cedagent.upcycle.data import Case, Said, Step
 from cedagent.upcycle.data.rendering import output_ids
-from cedagent.upcycle.evaluate_judgement import Verdict, judge, order_of
+from cedagent.upcycle.evaluation.judgement import Verdict, judge, order_of
 
 _GREEDY = Sampling()
 

@@ -16,8 +16,8 @@ from cedagent.chat.tokenizer import Tokenizer
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.upcycle.data import tool_examples
 from cedagent.upcycle.data.plain import plain_examples
-from cedagent.upcycle.own_answers import mixed
-from cedagent.upcycle.train_batches import Example
+from cedagent.upcycle.training.batches import Example
+from cedagent.upcycle.training.own_answers import mixed
 
 _HELD_OUT = 64
 """Held-out examples that are gone round."""

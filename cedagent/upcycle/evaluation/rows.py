@@ -20,8 +20,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cedagent.errors import UsageError
-from cedagent.upcycle.evaluate_parent import ParentSource, head_of, last_rows
-from cedagent.upcycle.evaluate_texts import text_digest
+from cedagent.upcycle.evaluation.parent import ParentSource, head_of, last_rows
+from cedagent.upcycle.evaluation.texts import text_digest
 from cedagent.upcycle.source import Parent, Progress, silent
 
 _VERSION = "1"

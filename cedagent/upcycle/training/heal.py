@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from cedagent.errors import UsageError
-from cedagent.upcycle.adapters import Rounding, TrainedWeights, layer_matrices
-from cedagent.upcycle.losses import distance, distillation, divergence
-from cedagent.upcycle.train_batches import Batch, Example, Room, TokenStream, plain_passes
-from cedagent.upcycle.train_pair import Pair
-from cedagent.upcycle.train_recipe import Recipe
+from cedagent.upcycle.training.adapters import Rounding, TrainedWeights, layer_matrices
+from cedagent.upcycle.training.batches import Batch, Example, Room, TokenStream, plain_passes
+from cedagent.upcycle.training.losses import distance, distillation, divergence
+from cedagent.upcycle.training.pair import Pair
+from cedagent.upcycle.training.recipe import Recipe
 
 TEMPERATURE = 2.0
 """Of the divergence: the parent's unlikely tokens count for more."""

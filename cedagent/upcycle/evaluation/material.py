@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from cedagent.chat.tokenizer import Tokenizer
 from cedagent.upcycle.data import Case, Example, plain_examples, tool_cases
-from cedagent.upcycle.evaluate_report import Settings
-from cedagent.upcycle.evaluate_texts import cut_texts, text_digest
+from cedagent.upcycle.evaluation.report import Settings
+from cedagent.upcycle.evaluation.texts import cut_texts, text_digest
 
 _KINDS = ("known", "unseen", "multi_step", "chat")
 _DOCUMENT = 512

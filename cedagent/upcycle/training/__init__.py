@@ -1,0 +1,1 @@
+"""Trains a converted model: heal it towards its parent, teach it tools, apply what was trained."""
