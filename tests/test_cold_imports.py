@@ -59,6 +59,7 @@ def test_packages_without_tensors_load_no_torch(package: str) -> None:
     assert "torch" not in loaded_after(code)
 
 
+@pytest.mark.slow
 def test_references_import_with_triton_blocked() -> None:
     code = (
         "import sys, importlib, pkgutil\n"

@@ -19,6 +19,7 @@ def policy(code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_loading_the_engine_bounds_the_spin():
     assert policy("from cedagent import Engine") == "None 1000"
 

@@ -58,9 +58,9 @@ def evaluate(
 ) -> int:
     """Measure a model against its parent and on tool calls.
 
-    Perplexity and KL to the parent by position, calls and answers on held-out cases, needles in
-    tool results. Several models stand side by side; a FILE.json of an earlier evaluation stands
-    for the models in it.
+    Perplexity and KL to the parent by position, calls and answers on held-out cases, what is done
+    after a failed call, needles in tool results. Several models stand side by side; a FILE.json of
+    an earlier evaluation stands for the models in it.
     """
     from cedagent.cli.evaluation_table import print_evaluation
 

@@ -132,6 +132,8 @@ def _tools(reports: Sequence[ModelReport]) -> Iterator[_Row]:
                 part = f"  {100 * i // depths}-{100 * (i + 1) // depths}% into it"
                 yield _rates(part, of_kind, lambda kind, i=i: kind.depths[i])  # type: ignore[misc]
         else:
+            if any(kind is not None and kind.recovery is not None for kind in of_kind):
+                yield _rates("right next step after a failed call", of_kind, lambda k: k.recovery)
             yield _rates(f"whole conversations right: {name}", of_kind, lambda kind: kind.whole)
 
 

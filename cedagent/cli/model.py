@@ -19,6 +19,7 @@ from cedagent.cli.options import json_option, model_option, read_text, weights_o
 from cedagent.cli.own_answers import answers
 from cedagent.cli.report import print_json
 from cedagent.cli.training import apply, heal, teach
+from cedagent.cli.window_order import windows
 from cedagent.errors import UsageError
 from cedagent.model.locate import DEFAULT_MODEL
 
@@ -33,6 +34,7 @@ def model() -> None:
 
 
 model.add_command(cost)
+model.add_command(windows)
 model.add_command(heal)
 model.add_command(answers)
 model.add_command(teach)

@@ -63,7 +63,7 @@ def _check_llama_weights(model_dir: Path, config: LlamaConfig) -> None:
 
     # Tells of a file that is missing, unreadable, cut short or of another kind.
     path = Checkpoint(model_dir, config, dtype="int8").path
-    expected = tensor_shapes(config)
+    expected = tensor_shapes(config, "int8")
     scales = {name + SCALE_SUFFIX: shape[:1] for name, shape in expected.items() if len(shape) > 1}
     with safe_open(path, framework="pt") as file:
         names = frozenset(file.keys())

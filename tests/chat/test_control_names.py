@@ -93,6 +93,7 @@ def test_a_control_tokens_name_is_spelled_as_text(
     assert call.arguments == {name: flag, "e": name, "o": {name: None, "z": name}}
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(tool=NAMES, key=NAMES, value=NAMES, seed=st.integers(0, 99))
 def test_no_mask_holds_a_control_id_outside_its_places(

@@ -75,6 +75,7 @@ def add_what_is_skipped(model: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"vision_config": {"depth": 2}}))
 
 
+@pytest.mark.slow
 def test_kept_and_dequantized_weights_give_one_answer(cli: Cli, v41: Path) -> None:
     ran = [run(cli, v41, "--no-kv", "--weights", w) for w in ("auto", "dequantize", "keep")]
     assert [r.code for r in ran] == [3, 3, 3]
@@ -210,6 +211,7 @@ def test_convert_says_that_it_is_one_already(cli: Cli, v41: Path, tmp_path: Path
     assert "a model of deepseek_v41 has an encoder and a decoder already" in ran.err
 
 
+@pytest.mark.slow
 def test_a_session_goes_on_from_the_store_as_without_one(cli: Cli, v41: Path) -> None:
     first = run(cli, v41, "--session", "s", "--jsonl")
     assert usage_of(first)["encoded"] > 256

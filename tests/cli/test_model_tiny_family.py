@@ -28,6 +28,7 @@ def test_a_tiny_v41_model_has_engram_and_a_cost(cli: Cli, tmp_path: Path) -> Non
     assert "deepseek_v41, 4 encoder + 4 decoder layers" in shown
 
 
+@pytest.mark.slow
 def test_a_tiny_v41_model_answers(cli: Cli, tmp_path: Path) -> None:
     made = tmp_path / "made"
     assert cli("model", "tiny", made, "--family", "deepseek_v41").code == 0

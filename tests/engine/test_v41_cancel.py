@@ -82,6 +82,7 @@ def test_a_stopped_prefill_keeps_whole_tiles_and_goes_on(model, tmp_path, expect
     restarted.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 3, *map(slow, (0, 2, 4, 5))])
 def test_a_stopped_rerun_from_empty_windows_goes_on(engine, expected, n):
     sequence = engine.sequence(IDS)

@@ -40,6 +40,7 @@ def rows_below(engine, ids, n):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "n", [1, 17, 129, slow(2), slow(5), slow(16), slow(100), slow(127), slow(200)]
 )

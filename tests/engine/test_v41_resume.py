@@ -97,6 +97,7 @@ def empty_rerun(config, options, settled):
 
 
 @pytest.mark.parametrize(("name", "options", "suffix"), cases(EVERY[0]), ids=named)
+@pytest.mark.slow
 def test_without_a_snapshot_windows_begin_empty_further_back(models, reader, name, options, suffix):
     engine = reader(name, False, options)
     assert engine.store.match(IDS).snapshots == ()
@@ -113,6 +114,7 @@ def test_how_many_tiles_these_are(models):
 
 
 @pytest.mark.parametrize(("name", "options", "suffix"), cases(*EVERY[1:3]), ids=named)
+@pytest.mark.slow
 def test_a_store_of_one_setting_serves_every_other(models, reader, name, options, suffix):
     engine = reader(name, True, options)
     assert engine.store.match(IDS).snapshots == (512,)

@@ -7,6 +7,7 @@ from cedagent.engine import Engine
 from cedagent.model.tiny_v41 import write_tiny_v41
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [1, 2])
 def test_a_session_resumes_from_the_store_with_the_smallest_windows(tmp_path, window):
     model = write_tiny_v41(tmp_path / "model", window=window, seed=5)

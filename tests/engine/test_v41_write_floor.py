@@ -102,6 +102,7 @@ def test_what_is_restored_are_the_cold_runs_rows(model, tmp_path):
     engine.close()
 
 
+@pytest.mark.slow
 def test_sequences_that_share_a_prefix_do_not_disturb_each_other(small):
     engine = alone(small)
     ours, theirs = IDS[:150] + some_ids(70, seed=1), IDS[:150] + some_ids(70, seed=2)

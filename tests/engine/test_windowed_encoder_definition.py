@@ -50,7 +50,7 @@ def float32(model, **options):
 
 
 @pytest.mark.parametrize("window", [100, slow(16), slow(128)])
-@pytest.mark.parametrize("n_tokens", [257, *map(slow, (1, 15, 16, 17, 127, 128, 129, 255, 400))])
+@pytest.mark.parametrize("n_tokens", [257, *map(slow, (1, 17, 128, 129, 400))])
 def test_full_is_the_definition(models, window, n_tokens):
     ids = some_ids(n_tokens, seed=n_tokens)
     got = float32(models[window]).logits(ids)
@@ -59,7 +59,7 @@ def test_full_is_the_definition(models, window, n_tokens):
 
 
 @pytest.mark.parametrize(
-    "global_layers", [(), (4,), *map(slow, ((0,), (0, 1), (3, 4), (0, 2, 4), (1, 2, 3)))]
+    "global_layers", [(), slow((4,)), *map(slow, ((0,), (0, 2, 4), (1, 2, 3)))]
 )
 def test_any_layers_may_be_windowed(tmp_path, global_layers):
     model = write_windowed(tmp_path / "model", window=21, global_layers=global_layers)
@@ -68,10 +68,10 @@ def test_any_layers_may_be_windowed(tmp_path, global_layers):
     torch.testing.assert_close(float32(model).logits(ids).double(), expected, atol=2e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("window", [1, 200, slow(2), slow(129), slow(300)])
+@pytest.mark.parametrize("window", [1, *map(slow, (2, 129, 130, 300))])
 def test_windows_of_one_token_and_of_more_than_a_tile(tmp_path, window):
     model = write_windowed(tmp_path / "model", window=window)
-    ids = some_ids(390)
+    ids = some_ids(300)
     expected = NaiveCed(model).forward(ids)
     torch.testing.assert_close(float32(model).logits(ids).double(), expected, atol=2e-4, rtol=1e-4)
 
@@ -94,13 +94,13 @@ def test_bounded_is_the_definition_and_decoding_goes_on_with_it(models, window, 
 @pytest.mark.slow
 def test_decoding_beyond_an_unfinished_tile_with_a_window_of_many_tiles(tmp_path):
     """The rows of the unfinished tile stay when those before the window are forgotten."""
-    model = write_windowed(tmp_path / "model", window=600)
-    ids = some_ids(720)
+    model = write_windowed(tmp_path / "model", window=300)
+    ids = some_ids(520)
     sequence = float32(model).sequence()
-    sequence.prefill(ids[:700])
-    for token in ids[700:]:
+    sequence.prefill(ids[:500])
+    for token in ids[500:]:
         sequence.feed(token)
-    expected = NaiveCed(model).forward(ids, replay_start=100)[-1]
+    expected = NaiveCed(model).forward(ids, replay_start=200)[-1]
     torch.testing.assert_close(sequence.logits.double(), expected, atol=2e-4, rtol=1e-4)
 
 
@@ -129,12 +129,12 @@ def in_decoding(engine, ids, n_prefilled):
     return found
 
 
-QUICK = [(16, "native"), (128, "float32"), (200, "native")]
+QUICK = [(16, "native"), (128, "float32")]
 
 
 @pytest.mark.parametrize(
     ("window", "path"),
-    [c if c in QUICK else slow(*c) for c in itertools.product((16, 100, 128, 200), PATHS)],
+    [c if c in QUICK else slow(*c) for c in itertools.product((16, 128, 200), PATHS)],
 )
 def test_a_text_of_at_most_w_tokens_has_the_bits_of_the_all_global_model(tmp_path, window, path):
     model = write_windowed(tmp_path / "windowed", window=window)
@@ -190,10 +190,11 @@ def keys_seen(monkeypatch, engine, work):
     return found
 
 
-@pytest.mark.parametrize("window", [16, slow(100), slow(128)])
-def test_keys_read_are_a_function_of_the_position_alone(models, monkeypatch, window):
-    """Tile k: 128 (k + 1) keys in a global layer, W - 1 + 128 in a windowed one; likewise a row."""
-    engine, ids = alone(models[window], "reference"), some_ids(400)
+@pytest.mark.parametrize(("window", "n_tiles"), [(1, 0), (130, 2), slow(100, 1), slow(129, 1)])
+def test_keys_read_are_a_function_of_the_position_alone(tmp_path, monkeypatch, window, n_tiles):
+    """Tile k: 128 (k + 1) keys in a global layer, whole tiles in a windowed one; and a row."""
+    engine = alone(write_windowed(tmp_path / "model", window=window), "reference")
+    ids = some_ids(400)
     state = engine.family.new_state()
 
     def tiles():
@@ -202,7 +203,7 @@ def test_keys_read_are_a_function_of_the_position_alone(models, monkeypatch, win
 
     expected = []
     for tile, layer in itertools.product(range(4), range(5)):
-        near = 128 + min(128 * tile, window - 1)
+        near = 128 + 128 * min(tile, n_tiles)
         expected.append(Seen(128, 128 * (tile + 1) if layer in GLOBAL else near))
     assert keys_seen(monkeypatch, engine, tiles) == expected
 

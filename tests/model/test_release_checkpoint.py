@@ -264,6 +264,7 @@ def test_a_single_file_takes_the_place_of_shards(tmp_path, config, tensors):
 # Kept and dequantised.
 
 
+@pytest.mark.slow
 def test_kept_and_dequantised_weights_have_the_same_bits(written, config):
     kept = keep(written, config)
     held = ReleaseCheckpoint(written, config, weights="dequantize")

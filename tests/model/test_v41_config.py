@@ -369,6 +369,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_any_value_of_any_field_is_read_or_refused_in_one_line(data):

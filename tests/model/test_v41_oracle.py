@@ -230,6 +230,7 @@ def test_logits_end_to_end_when_codes_fall_alike():
     assert logits_error(ours, expected, 140) < 1e-4
 
 
+@pytest.mark.slow
 def test_logits_end_to_end_before_the_first_code_that_differs():
     n_same = n_rows = 0
     for seed in range(3):

@@ -47,6 +47,7 @@ TABLES = {
 EACH = pytest.mark.parametrize("ratios", TABLES.values(), ids=list(TABLES))
 
 
+@pytest.mark.slow
 @EACH
 def test_every_layer_attends_to_what_its_table_says(plain, tmp_path, ratios):
     engine = load(plain, tmp_path / "model", ratios)
@@ -60,6 +61,7 @@ def test_every_layer_attends_to_what_its_table_says(plain, tmp_path, ratios):
         assert float(error.max()) < 1e-4, layer
 
 
+@pytest.mark.slow
 @EACH
 def test_decoding_goes_on_as_the_whole_text_would(plain, tmp_path, ratios):
     engine = load(plain, tmp_path / "model", ratios, mode="full")

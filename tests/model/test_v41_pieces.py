@@ -278,6 +278,7 @@ def test_a_rows_experts_do_not_depend_on_the_rows_beside_it(model):
             assert torch.equal(block._experts(other, every)[kept], whole[kept])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_tokens", [1, 2, 17, 127])
 def test_a_token_alone_in_its_tile_has_the_bits_of_a_full_one(engine, n_tokens):
     """An uneven batch: padding, other lengths and later tokens change no earlier bit."""
@@ -307,6 +308,7 @@ def test_a_token_alone_in_its_tile_has_the_bits_of_a_full_one(engine, n_tokens):
 # Scoring every position.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["bounded", "exact"])
 def test_scoring_runs_every_layer_on_every_token_in_any_mode(engine, mode):
     other = Engine.load(GOLDEN, mode=mode)

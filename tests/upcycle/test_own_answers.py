@@ -1,5 +1,6 @@
 """The parent's answers: whole, kept, continued, and mixed in by their share."""
 
+import json
 from itertools import count, islice
 
 import pytest
@@ -13,7 +14,9 @@ from cedagent.errors import UsageError
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.llama.weights import write_model
 from cedagent.model.tiny import write_tiny
+from cedagent.upcycle.training import own_answers
 from cedagent.upcycle.training.own_answers import mixed, read_answers, write_answers
+from cedagent.upcycle.training.texts import ModelTexts
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +75,9 @@ def test_a_stopped_run_keeps_whole_answers(parent, whole, tmp_path):
     path, seen = tmp_path / "part.jsonl", []
     done = answer(
         parent, path, 5,
-        progress=lambda what, done, n: seen.append(done), should_stop=lambda: len(seen) == 3,
+        progress=lambda what, done, n: seen.append(done), should_stop=lambda: len(seen) == 2,
     )  # fmt: skip
-    assert done == 2
+    assert (done, seen) == (2, [0, 1, 2])
     assert path.read_text() == "".join(whole.read_text().splitlines(keepends=True)[:2])
 
 
@@ -85,6 +88,46 @@ def test_answers_are_mixed_in_by_their_share_and_go_round():
     assert 60 < sum(t < 0 for t in taken) < 140
     assert abs(taken.count(-1) - taken.count(-2)) <= 1
     assert [t for t in taken if t >= 0] == list(range(sum(t >= 0 for t in taken)))
+
+
+def test_an_answer_without_a_word_is_none_and_each_has_draws_of_its_own(
+    parent, tmp_path, monkeypatch
+):
+    seeds, space = [], Tokenizer.load(parent).encode(" ")[0]
+
+    def blank(engine, prompt, fmt, *, seed):
+        seeds.append(seed)
+        return [space]
+
+    monkeypatch.setattr(own_answers, "_answer", blank)
+    assert answer(parent, tmp_path / "empty.jsonl", 2) == 2
+    lines = (tmp_path / "empty.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == 2 * [{"ids": [], "trained": []}]
+    assert answer(parent, tmp_path / "empty.jsonl", 3) == 3
+    assert seeds == [4, 5, 6]
+
+
+def test_answers_in_another_vocabulary_are_refused(parent):
+    answers = [Made([1, 384], [False, True])]
+    with pytest.raises(UsageError, match="the answers have token 384, but vocab_size is 384"):
+        ModelTexts(parent, longest=100, answers=answers, answers_share=0.5)
+
+
+def test_answers_are_among_the_transcripts_to_train_on_alone(parent):
+    answers = [Made([1, 2], [False, True])]
+    texts = ModelTexts(parent, longest=1000, answers=answers, answers_share=1.0)
+    assert next(texts.transcripts("train", 0)) is answers[0]
+    assert next(texts.transcripts("heldout", 0)) is not answers[0]
+
+
+def test_each_seed_takes_them_in_an_order_of_its_own():
+    answers = [Made([i], [True]) for i in range(20)]
+    orders = [
+        [one.ids[0] for one in islice(mixed(iter([]), answers, share=1.0, seed=seed), 20)]
+        for seed in (0, 0, 1)
+    ]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == list(range(20)) != orders[0]
 
 
 @pytest.mark.parametrize(

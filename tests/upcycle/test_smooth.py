@@ -1,16 +1,19 @@
 """Smoothing: the same function in exact arithmetic, and less lost to int8."""
 
 import json
+import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 from naive_ced import NaiveCed
 from plain_llama import random_parent, write_hf_folder
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from ced_kernels.norm import rms_norm
 from ced_kernels.rows import quantize_rows
 from cedagent.engine import Engine
+from cedagent.errors import WeightsError
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.llama.weights import write_model
 from cedagent.model.tokenizer_build import build_tiny
@@ -40,13 +43,14 @@ def converted(source, tmp_path_factory):
     return convert(source, dst, n_encoder_layers=2, window=32)
 
 
+@pytest.mark.slow
 def test_smoothed_tensors_compute_the_same_function(source, converted, tmp_path):
     parent, config = read_parent(source), LlamaConfig.load(converted)
     added, peaks = calibrate(parent, config)
     tensors = dict(parent.tensors) | added
     changed = smoothed(tensors, config, peaks)
     assert sum(not torch.equal(changed[name], tensors[name]) for name in tensors) > 30
-    write_model(tmp_path, config, changed)
+    write_model(tmp_path, replace(config, tie_word_embeddings=False), changed)
     (tmp_path / "tokenizer.json").write_text("{}")
     expected, got = NaiveCed(converted).forward(IDS), NaiveCed(tmp_path).forward(IDS)
     torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
@@ -68,6 +72,37 @@ def test_a_map_behind_a_norm_with_outliers_loses_half(source, converted):
     assert smooth < 0.6 * plain
 
 
+def test_the_head_loses_half_and_the_embedding_stays(source, converted):
+    parent, config = read_parent(source), LlamaConfig.load(converted)
+    added, peaks = calibrate(parent, config)
+    tensors = dict(parent.tensors) | added
+    norm = tensors["model.norm.weight"].clone()
+    norm[::11] *= 40
+    tensors["model.norm.weight"] = norm
+    peaks[3]["head"][::11] *= 40
+    x = torch.randn(50, config.hidden_size, generator=torch.Generator().manual_seed(1))
+    smooth = smoothed(tensors, config, peaks)
+    embedding = tensors["model.embed_tokens.weight"]
+    assert torch.equal(smooth["model.embed_tokens.weight"], embedding)
+    errors = []
+    for weights in (tensors | {"lm_head.weight": embedding}, smooth):
+        normed = rms_norm(x, weights["model.norm.weight"], eps=1e-5)
+        head = weights["lm_head.weight"]
+        got = quantize_rows(normed).values() @ quantize_rows(head).values().t()
+        errors.append(float((got - normed @ head.t()).norm()))
+    plain, better = errors
+    assert better < 0.6 * plain
+
+
+def test_an_int8_file_without_its_head_says_what_to_do(converted, tmp_path):
+    shutil.copytree(converted, tmp_path / "x")
+    file = tmp_path / "x" / "model-int8.safetensors"
+    save_file({n: t for n, t in load_file(file).items() if "lm_head" not in n}, file)
+    with pytest.raises(WeightsError, match=r"lm_head\.weight is missing; convert"):
+        Engine.load(tmp_path / "x")
+
+
+@pytest.mark.slow
 def test_int8_loses_less_with_smoothing(converted, tmp_path):
     config = LlamaConfig.load(converted)
     tensors = load_file(converted / "model.safetensors")

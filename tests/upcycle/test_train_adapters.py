@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.llama.weights import Checkpoint, write_model
 from cedagent.model.tiny import write_tiny
+from cedagent.upcycle.smooth import smoothed
 from cedagent.upcycle.training.adapters import (
     TrainedWeights,
     frozen_weights,
@@ -18,7 +19,6 @@ from cedagent.upcycle.training.adapters import (
 from cedagent.upcycle.training.attention import Documents, whole
 from cedagent.upcycle.training.forward import TrainModel
 from cedagent.upcycle.training.int8_rounding import rounding_of
-from cedagent.upcycle.training.trained_model import smoothed_anew
 
 
 @pytest.fixture(scope="module")
@@ -93,31 +93,76 @@ def test_collected_gradients_are_those_of_the_merged_matrices(model_dir, tensors
         assert torch.allclose(parameter.grad, gradient, atol=1e-6, rtol=1e-3), name
 
 
-def test_rounding_of_untrained_weights_is_what_the_int8_file_holds(tmp_path, model_dir, tensors):
-    # A tiny model's own int8 file is not smoothed; this one is, as conversion does it.
+def some_peaks(config):
+    """Sizes of channels as a calibration text might give them."""
+    generator = torch.Generator().manual_seed(6)
+    hidden, queries = config.hidden_size, config.num_attention_heads * config.head_dim
+    sizes = {"qkv": hidden, "gate_up": hidden, "global": hidden, "head": hidden,
+             "output": queries, "down": config.intermediate_size}  # fmt: skip
+    return {
+        layer: {name: 10 ** torch.randn(n, generator=generator) for name, n in sizes.items()}
+        for layer in range(config.num_hidden_layers)
+    }
+
+
+def rounding_and_checkpoint(folder, config, tensors):
+    smooth = smoothed(tensors, config, some_peaks(config))
+    write_model(folder, config, tensors, int8=smooth)
+    checkpoint = Checkpoint(folder, config, dtype="int8")
+    return rounding_of(checkpoint, tensors, config), checkpoint, smooth
+
+
+def test_rounding_gives_the_codes_that_smoothing_gives(tmp_path, model_dir, tensors):
     config = LlamaConfig.load(model_dir)
-    tokenizer_json = (model_dir / "tokenizer.json").read_text()
-    smooth = smoothed_anew(tensors, config, tokenizer_json)
-    write_model(tmp_path, config, tensors, int8=smooth)
-    checkpoint = Checkpoint(tmp_path, config, dtype="int8")
-    rounded = rounding_of(checkpoint, tensors, config)
+    rounded, checkpoint, smooth = rounding_and_checkpoint(tmp_path, config, tensors)
     names = layer_matrices((0, 1, 2)) + [n for n in global_tensors(config) if "norm" not in n]
+    n_other = 0
     for name in names:
         codes, scale = checkpoint.matrix(name)
-        served = codes.float() * scale.unsqueeze(1)
-        # Smoothing scales columns, which `rounded` takes back, and rows, which change no code.
-        error = (rounded(name, tensors[name]) - tensors[name]).norm()
-        expected = ((served - smooth[name]) * (tensors[name] / smooth[name])).norm()
-        assert error > 0
-        assert torch.allclose(error, expected, rtol=1e-3), name
+        # What a code makes of its weight, whatever rows and columns were multiplied by.
+        served = codes * scale.unsqueeze(1) / smooth[name]
+        n_other += int(((rounded(name, tensors[name]) / tensors[name] - served).abs() > 1e-4).sum())
+    # A value at the middle between two codes may go either way.
+    assert n_other <= 5
+
+
+def test_channels_that_are_never_used_round_to_numbers(tmp_path, model_dir, tensors):
+    config = LlamaConfig.load(model_dir)
+    prefix = "model.layers.1."
+    tensors[prefix + "input_layernorm.weight"][5] = 0
+    tensors[prefix + "mlp.up_proj.weight"][7] = 0
+    rounded, checkpoint, smooth = rounding_and_checkpoint(tmp_path, config, tensors)
+    for name in layer_matrices((1,)):
+        codes, scale = checkpoint.matrix(name)
+        served, found = codes * scale.unsqueeze(1) / smooth[name], rounded(name, tensors[name])
+        assert torch.isfinite(found).all()
+        off = (found / tensors[name] - served).abs() > 1e-4
+        # Of what meets the dead channel and neuron nothing is said, all else is as it was.
+        assert off.any(0).sum() <= 1, name
 
 
 def test_only_the_forward_sees_the_rounding(model_dir, tensors):
     _, weights = trained_weights(model_dir, tensors)
     weights.refresh(rounding=lambda name, matrix: matrix.round())
-    name = "model.layers.1.mlp.up_proj.weight"
-    assert torch.equal(weights[name], tensors[name].round())
-    assert torch.equal(weights.merged()[name], tensors[name])
-    assert torch.equal(
-        weights["model.layers.1.global_norm.weight"], tensors["model.layers.1.global_norm.weight"]
-    )
+    norm = "model.layers.1.global_norm.weight"
+    for name in ("model.layers.1.mlp.up_proj.weight", "model.layers.1.global_k.weight", norm):
+        expected = tensors[name] if name == norm else tensors[name].round()
+        assert torch.equal(weights[name], expected)
+    weights.refresh()
+    assert all(torch.equal(weights[name], tensors[name]) for name in tensors)
+
+
+def test_a_pass_without_use_for_a_tensor_gives_it_a_zero_gradient(model_dir, tensors):
+    config, weights = trained_weights(model_dir, tensors)
+    weights.refresh()
+    model, documents = TrainModel(config, weights), [Documents(0, 1, 8)]
+    # A text that fits into the window of 8 never looks at global keys.
+    e_out = model.encode(model.embed(torch.arange(3, 11)), documents)
+    model.decode(e_out, documents, whole(documents)).square().mean().backward()
+    weights.collect()
+    for name, parameter in weights.parameters().items():
+        is_global = ".global_" in name
+        # B is zero at the start, so that A has no slope yet.
+        is_zero = is_global or name.endswith(".a")
+        assert (parameter.grad == 0).all() == is_zero, name
+    assert all(weights[name].grad is None for name in weights)

@@ -5,18 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from plain_llama import random_parent, write_hf_folder
 from safetensors.torch import load_file, save_file
-from training import LENGTHS, Texts, made
+from training import made
+from training_runs import RECIPE, heal
 
-from cedagent.engine import Engine
-from cedagent.errors import UsageError, WeightsError
+from cedagent.errors import WeightsError
 from cedagent.model.llama.config import LlamaConfig
-from cedagent.model.tokenizer_build import build_tiny
-from cedagent.upcycle.convert import convert
 from cedagent.upcycle.training.adapters import layer_matrices
-from cedagent.upcycle.training.recipe import Recipe
-from cedagent.upcycle.training.run import run
+from cedagent.upcycle.training.checkpoint import CHECKPOINT
 from cedagent.upcycle.training.trained_file import (
     apply_trained,
     check_fits,
@@ -24,7 +20,6 @@ from cedagent.upcycle.training.trained_file import (
     read_trained,
     write_trained,
 )
-from cedagent.upcycle.training.trained_model import write_trained_model
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +39,10 @@ def config(model_dir):
 
 @pytest.fixture(scope="module")
 def healed(model_dir, tmp_path_factory):
-    recipe = Recipe(
-        "heal", steps=12, rank=3, lr=1e-2, lr_global=5e-2, batch_tokens=192, pass_tokens=96,
-        precision="float32",
-    )  # fmt: skip
+    """Trained in the decoder and in a windowed encoder layer."""
     folder = tmp_path_factory.mktemp("healed")
-    result = run(model_dir, folder, recipe=recipe, minutes=None, texts=Texts(), lengths=LENGTHS)
-    return result.path
+    recipe = replace(RECIPE, steps=3, lr=3e-2, lr_global=5e-2, encoder_adapters=True)
+    return heal(model_dir, folder, recipe).path
 
 
 def some_pairs(tensors, rank, layers=(2,)):
@@ -112,63 +104,6 @@ def test_applied_weights_are_those_that_were_trained(model_dir, tensors, healed,
     assert torch.equal(tensors["model.norm.weight"], applied["model.norm.weight"])
 
 
-def test_a_written_model_has_them_in_both_types_and_says_so(model_dir, tensors, healed, tmp_path):
-    steps = []
-    dst = write_trained_model(
-        model_dir, healed, tmp_path / "dst", progress=lambda *step: steps.append(step)
-    )
-    assert {step[0] for step in steps} == {"calibrate", "write"}
-    applied = apply_trained(tensors, healed)
-    written = load_file(dst / "model.safetensors")
-    assert all(torch.equal(written[name], applied[name]) for name in applied)
-    origin = json.loads((dst / "origin.json").read_text())
-    assert origin["trained"]["stages"][0]["stage"] == "heal"
-    assert (dst / "tokenizer.json").read_bytes() == (model_dir / "tokenizer.json").read_bytes()
-    ids = list(range(3, 90))
-    float32 = Engine.load(dst, precision="float32").logits(ids).log_softmax(-1)
-    int8 = Engine.load(dst, precision="int8").logits(ids).log_softmax(-1)
-    before = Engine.load(model_dir, precision="float32").logits(ids).log_softmax(-1)
-
-    def kl(a, b):
-        return float((a.exp() * (a - b)).sum(-1).mean())
-
-    assert kl(float32, int8) < 0.2 * kl(float32, before)
-
-
-def test_a_float32_model_stays_one(healed, tmp_path):
-    model_dir = made(tmp_path, encoder_global_layers=(1,), int8=False)
-    dst = write_trained_model(model_dir, healed, tmp_path / "dst")
-    assert not (dst / "model-int8.safetensors").exists()
-    assert LlamaConfig.load(dst).weights_dtype == "float32"
-
-
-@pytest.mark.parametrize(("stage", "is_same"), [("heal", True), ("teach", False)])
-def test_stored_rows_stay_good_as_long_as_the_encoder_is_frozen(tmp_path, stage, is_same):
-    config, tensors = random_parent(layers=3, hidden=64, heads=2, head_dim=32)
-    source = write_hf_folder(tmp_path / "hf", config, tensors, build_tiny(384))
-    model_dir = convert(source, tmp_path / "ced", n_encoder_layers=2, window=6)
-    recipe = Recipe(stage, steps=1, rank=2, batch_tokens=96, pass_tokens=96, precision="float32")
-    result = run(
-        model_dir, tmp_path / "out", recipe=recipe, minutes=None, texts=Texts(), lengths=LENGTHS
-    )
-    dst = write_trained_model(model_dir, result.path, tmp_path / "dst")
-    before, after = (Engine.load(made).family for made in (model_dir, dst))
-    assert (before.fingerprint() == after.fingerprint()) == is_same
-    assert before.weights_digest() != after.weights_digest()
-
-
-def test_nothing_is_written_where_something_is(model_dir, healed, tmp_path):
-    (tmp_path / "dst").mkdir()
-    with pytest.raises(UsageError, match="exists already"):
-        write_trained_model(model_dir, healed, tmp_path / "dst")
-
-
-def test_a_trained_model_takes_no_second_file(model_dir, healed, tmp_path):
-    dst = write_trained_model(model_dir, healed, tmp_path / "dst")
-    with pytest.raises(UsageError, match="carries trained weights already"):
-        write_trained_model(dst, healed, tmp_path / "again")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -228,6 +163,8 @@ def test_what_is_no_trained_file_is_refused(tensors, tmp_path, content):
         apply_trained(tensors, path)
 
 
-def test_other_safetensors_are_refused(model_dir, tensors):
-    with pytest.raises(WeightsError, match="expected the metadata of a trained file"):
+def test_other_safetensors_are_refused(model_dir, tensors, healed):
+    with pytest.raises(WeightsError, match="not a trained file: its metadata"):
         apply_trained(tensors, model_dir / "model.safetensors")
+    with pytest.raises(WeightsError, match="not a trained file: its metadata"):
+        apply_trained(tensors, healed.with_name(CHECKPOINT))

@@ -27,7 +27,7 @@ def encode_tile(model: LlamaModel, state: SequenceState, ids: Sequence[int], *, 
     state.write_e_out(start, e_out)
     state.derived = min(state.derived, start)
     if n_valid == TILE:
-        state.settled = state.windows_at = start + TILE
+        state.settled = state.encoder_windows_at = start + TILE
 
 
 def rerun_tile(
@@ -39,19 +39,20 @@ def rerun_tile(
     """
     config, start = model.config, tile * TILE
     stop = start + TILE
-    x = model.embed(list(ids[start:stop]))
-    e_out, made = model.encoder.rerun(x, state.encoder, tile=tile)
-    state.windows_at = stop
+    e_out, made = model.encoder.rerun(model.embed(ids[start:stop]), state.encoder, tile=tile)
+    state.encoder_windows_at = stop
+
+    def first_exact(n_below: int) -> int:
+        exact = exact_from(empty_from, n_below, window=config.decoder_window)
+        return min(stop, max(start, exact))
+
+    windowed = config.encoder_windowed_layers
     found = []
     for layer, cache in made.items():
-        n_below = sum(windowed < layer for windowed in config.encoder_windowed_layers)
-        first = max(start, exact_from(empty_from, n_below, window=config.decoder_window))
-        if first < stop:
-            found.append(cache.differs_at(state.encoder[layer], first, stop))
-    n_below = len(config.encoder_windowed_layers)
-    first = max(start, exact_from(empty_from, n_below, window=config.decoder_window))
-    if first < stop:
-        found.append(state.e_out_differs_at(first, e_out[first - start :]))
+        first = first_exact(sum(below < layer for below in windowed))
+        found.append(cache.differs_at(state.encoder[layer], first, stop))
+    first = first_exact(len(windowed))
+    found.append(state.e_out_differs_at(first, e_out[first - start :]))
     return min((place for place in found if place is not None), default=None)
 
 

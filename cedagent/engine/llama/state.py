@@ -29,8 +29,8 @@ class SequenceState:
         """Rows of each encoder layer: a global one's from 0 on, a windowed one's from its base."""
         self.global_layers = config.encoder_global_layers
         self.windowed_layers = config.encoder_windowed_layers
-        self.windows_at = 0
-        """Windowed layers hold the W - 1 rows below this position, at most F, or all of them."""
+        self.encoder_windows_at = 0
+        """Windowed layers hold the W - 1 rows below this position, which is at most F."""
         self.global_rows: Sequence[KvCache] = [
             model.new_cache() for _ in range(config.n_decoder_layers)
         ]

@@ -18,6 +18,7 @@ from cedagent.engine.llama.encode import rerun_tile
 from cedagent.engine.llama.state import SequenceState
 from cedagent.model.config import TILE
 from cedagent.model.llama.ced import LlamaModel
+from cedagent.model.llama.encoder import window_start
 
 
 class LlamaWindows:
@@ -42,13 +43,12 @@ class LlamaWindows:
         return max(0, settled - len(self._layers) * (self._window - 1)) // TILE * TILE
 
     def ready_at(self, state: SequenceState, settled: int, *, limit: int) -> int | None:
-        """Return the newest tile boundary up to `limit` at which a state's windows stand, or None.
+        """Return the boundary at which a state's windows stand, None where it is above `limit`.
 
         From there they lead to `settled`.
         """
-        start = min(limit, state.windows_at)
-        first = self._first(start)
-        return start if all(state.encoder[i].base <= first for i in self._layers) else None
+        start = state.encoder_windows_at
+        return start if start <= limit else None
 
     def begin(self, state: SequenceState) -> SequenceState:
         """Return a state for a re-run: the same settled rows, windows of its own.
@@ -59,26 +59,29 @@ class LlamaWindows:
 
     def copy(self, scratch: SequenceState, source: SequenceState, *, start: int) -> None:
         """Take windows at `start` from another state."""
-        first = self._begin_windows(scratch, start)
+        self.begin_empty(scratch, start=start)
         for layer in self._layers:
-            scratch.encoder[layer].copy_rows(source.encoder[layer], first, start)
+            scratch.encoder[layer].copy_rows(source.encoder[layer], self._first(start), start)
 
     def begin_empty(self, scratch: SequenceState, *, start: int) -> None:
-        """Begin windows at `start` with rows that stand for none."""
-        # Zeros, so that shapes are those of any other run of the same tile.
-        self._begin_windows(scratch, start)
+        """Begin windows at `start` with rows of zero, which stand for none."""
+        for layer in self._layers:
+            base = window_start(start, window=self._window)
+            scratch.encoder[layer] = self._model.new_cache(base=base)
+            scratch.encoder[layer].reserve(start)
+        scratch.encoder_windows_at = start
 
     def restore(self, scratch: SequenceState, *, start: int, data: bytes) -> bool:
         """Begin windows at `start` with the rows of a snapshot; False if it is of another shape."""
-        first = self._begin_windows(scratch, start)
-        parts = list(self._stored(scratch, first, start))
-        if len(data) != sum(part.numel() * part.element_size() for part in parts):
+        self.begin_empty(scratch, start=start)
+        parts = list(self._parts(scratch, start))
+        if len(data) != sum(part.nbytes for part in parts):
             return False
         stored, used = torch.frombuffer(bytearray(data), dtype=torch.uint8), 0
         for part in parts:
-            size = part.numel() * part.element_size()
-            part.copy_(stored[used : used + size].view(part.dtype).view(part.shape))
-            used += size
+            mine = stored[used : used + part.nbytes]
+            part.copy_(mine.view(part.dtype).view(part.shape))
+            used += part.nbytes
         return True
 
     def rerun_tile(
@@ -91,48 +94,36 @@ class LlamaWindows:
         return rerun_tile(self._model, scratch, ids, tile=tile, empty_from=empty_from)
 
     def finish(self, state: SequenceState, scratch: SequenceState, *, empty_from: int) -> None:
-        """Take what a re-run made, without rows that are not exact or that nothing will read."""
-        # What is kept, W - 1 rows, is exact by the choice of the empty start; others go first, so
-        # that no other sequence can find them.
+        """Take what a re-run made; the W - 1 rows that can be seen are exact wherever it began."""
         self.trim(scratch)
         for layer in self._layers:
             state.encoder[layer] = scratch.encoder[layer]
-        state.windows_at = scratch.windows_at
+        state.encoder_windows_at = scratch.encoder_windows_at
 
     def trim(self, state: SequenceState) -> None:
-        """Forget rows that no window at `windows_at` or after it has."""
-        first = self._first(state.windows_at)
+        """Forget rows that no tile from where the windows stand is given."""
+        first = window_start(state.encoder_windows_at, window=self._window)
         for layer in self._layers:
-            # An unfinished tile may have been run beyond the settled end.
-            state.encoder[layer].keep(first, state.windows_at + TILE)
+            state.encoder[layer].drop_before(first)
 
     def snapshot(self, state: SequenceState) -> tuple[int, bytes] | None:
         """Return (F, the windows there as bytes); None where they are not held or have no rows."""
-        settled, first = state.settled, self._first(state.settled)
-        if first == settled or self.ready_at(state, settled, limit=settled) != settled:
+        settled = state.settled
+        if state.encoder_windows_at != settled or self._first(settled) == settled:
             return None
         parts = [
             part.contiguous().view(torch.uint8).numpy().tobytes()
-            for part in self._stored(state, first, settled)
+            for part in self._parts(state, settled)
         ]
         return settled, b"".join(parts)
 
-    def _begin_windows(self, scratch: SequenceState, start: int) -> int:
-        """Begin windows for a run from `start`; returns the position of their first row."""
-        first = self._first(start)
+    def _parts(self, state: SequenceState, stop: int) -> Iterator[Tensor]:
+        """Yield what is stored of the windows at `stop`: a snapshot's parts, in order."""
         for layer in self._layers:
-            scratch.encoder[layer] = self._model.new_cache(base=first)
-            scratch.encoder[layer].reserve(start)
-        scratch.windows_at = start
-        return first
-
-    def _stored(self, state: SequenceState, first: int, stop: int) -> Iterator[Tensor]:
-        """Yield what is stored of rows [first, stop): a snapshot's parts, in order."""
-        for layer in self._layers:
-            for part in state.encoder[layer].rows(first, stop):
+            for part in state.encoder[layer].rows(self._first(stop), stop):
                 if part is not None:
                     yield part
 
     def _first(self, start: int) -> int:
-        """Return the first position that a window's next row at `start` sees."""
+        """Return the first position that a row at `start` sees."""
         return max(0, start - (self._window - 1))

@@ -24,7 +24,7 @@ from cedagent.model.llama.encoder import Encoder
 from cedagent.model.llama.layer import Arithmetic
 from cedagent.model.llama.linear import load_linear
 from cedagent.model.llama.rope import Rope
-from cedagent.model.llama.weights import Checkpoint
+from cedagent.model.llama.weights import EMBEDDING, HEAD, Checkpoint, tensor_shapes
 
 
 class LlamaModel:
@@ -56,12 +56,11 @@ class LlamaModel:
         self.kernels = kernels
         self.checkpoint = checkpoint = Checkpoint(model_dir, config, dtype=precision)
         rope = Rope(config)
-        embedding = "model.embed_tokens.weight"
-        self._embedding = load_linear(checkpoint, [embedding], impl=self.impl)
+        self._embedding = load_linear(checkpoint, [EMBEDDING], impl=self.impl)
         self._head = (
-            self._embedding
-            if config.tie_word_embeddings
-            else load_linear(checkpoint, ["lm_head.weight"], impl=self.impl)
+            load_linear(checkpoint, [HEAD], impl=self.impl)
+            if HEAD in tensor_shapes(config, precision)
+            else self._embedding
         )
         self._norm = checkpoint.vector("model.norm.weight")
         arithmetic = Arithmetic(self.impl, kernels)

@@ -13,6 +13,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ced_kernels.attention import KeySpan
 from cedagent.model.config import TILE
@@ -24,6 +25,11 @@ from cedagent.model.llama.weights import Checkpoint
 
 _GRAIN = 64
 """Spans that all rows see whole end at multiples of this many keys."""
+
+_ROW_GRAIN = 16
+"""More than one replayed row is filled up to a multiple of this many. With other numbers of rows or
+keys float32 products have bits that depend on the number of threads (7 rows with 2, 99 keys with 4;
+torch 2.13, MKL 2024.2)."""
 
 _Spans = Callable[[KvCache, KvCache], list[KeySpan]]
 
@@ -64,20 +70,23 @@ class Decoder:
 
         The window is clipped at `start`; global keys are those below max(start, t - W + 1).
         """
+        n_rows = len(h)
+        if n_rows > 1:
+            h = pad(h, (0, 0, 0, -n_rows % _ROW_GRAIN))
         stop = start + len(h)
-        # Global keys within the replayed rows exist only where a row's window ends before it: row r
-        # sees those below its window's first.
-        inner_stop = max(start, stop - self._window)
-        last = torch.arange(1, len(h) + 1, dtype=torch.int32)
+        # A row that fills up sees what the last one sees.
+        last = torch.arange(1, len(h) + 1, dtype=torch.int32).clamp(max=n_rows)
         first = (last - self._window).clamp(min=0)
-        zeros = torch.zeros_like(first)
+        # Every row sees the global keys below `start`. Within the replayed rows global keys exist
+        # only where a row's window ends before it: row r sees those below its window's first.
+        whole = start // _GRAIN * _GRAIN
+        zeros, global_to = torch.zeros_like(first), first + (start - whole)
+        n_masked = -(-int(global_to[-1]) // _GRAIN) * _GRAIN
 
         def spans(global_cache: KvCache, own: KvCache) -> list[KeySpan]:
-            found = []
-            if start:
-                found.append(global_cache.span(0, start))
-            if inner_stop > start:
-                found.append(global_cache.span(start, inner_stop, zeros, first))
+            found = [global_cache.span(0, whole)] if whole else []
+            if n_masked:
+                found.append(global_cache.span(whole, whole + n_masked, zeros, global_to))
             if self._window:
                 found.append(own.span(start, stop, first, last))
             return found
@@ -85,7 +94,7 @@ class Decoder:
         angles = self._rope.angles(start, len(h))
         for i, layer in enumerate(self._layers):
             h = self._layer(h, layer, start, angles, global_caches[i], windows[i], spans)
-        return h
+        return h[:n_rows]
 
     def tiles(
         self,

@@ -2,8 +2,9 @@
 
 A model directory holds model.safetensors (float32) and, when weights_dtype is int8,
 model-int8.safetensors: every matrix as int8 codes with one float32 scale per output channel
-(NAME and NAME_scale), norms in float32. Names are Hugging Face's for Llama, plus global_norm,
-global_k and global_v of each decoder layer.
+(NAME and NAME_scale), norms in float32. It holds the head apart from the embedding also where
+config.json ties them: smoothing scales the columns of the head alone. Names are Hugging Face's for
+Llama, plus global_norm, global_k and global_v of each decoder layer.
 """
 
 from __future__ import annotations
@@ -30,19 +31,22 @@ _FILES: dict[WeightsDtype, str] = {
     "int8": "model-int8.safetensors",
 }
 SCALE_SUFFIX = "_scale"
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
-def tensor_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
-    """Return name -> shape of every tensor that a model of this config has."""
+def tensor_shapes(
+    config: LlamaConfig, dtype: WeightsDtype = "float32"
+) -> dict[str, tuple[int, ...]]:
+    """Return name -> shape of every tensor in a file of this config, scales aside."""
     hidden, inner = config.hidden_size, config.intermediate_size
     q = config.num_attention_heads * config.head_dim
     kv = config.num_key_value_heads * config.head_dim
     shapes: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (config.vocab_size, hidden),
+        EMBEDDING: (config.vocab_size, hidden),
         "model.norm.weight": (hidden,),
     }
-    if not config.tie_word_embeddings:
-        shapes["lm_head.weight"] = (config.vocab_size, hidden)
+    if dtype == "int8" or not config.tie_word_embeddings:
+        shapes[HEAD] = (config.vocab_size, hidden)
     for layer in range(config.num_hidden_layers):
         prefix = f"model.layers.{layer}."
         shapes |= {
@@ -68,7 +72,7 @@ def tensor_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
 def weight_groups(config: LlamaConfig) -> dict[str, list[str]]:
     """Return group -> tensor names: embedding, layers.N, head. A group is what `kv why` names."""
     groups: dict[str, list[str]] = {}
-    for name in tensor_shapes(config):
+    for name in tensor_shapes(config, "int8"):
         if name.startswith("model.layers."):
             group = "layers." + name.split(".")[2]
         else:
@@ -84,7 +88,7 @@ class Checkpoint:
         """Open the file of `dtype`; raises WeightsError when it is missing or unreadable."""
         self.dtype = dtype
         self.path = model_dir / _FILES[dtype]
-        self._shapes = tensor_shapes(config)
+        self._shapes = tensor_shapes(config, dtype)
         if not self.path.is_file():
             raise WeightsError(f"{self.path}: no such file; expected {dtype} weights of the model")
         if not os.access(self.path, os.R_OK):
@@ -127,7 +131,9 @@ class Checkpoint:
 
     def _get(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         if name not in self._names:
-            raise WeightsError(f"{self.path}: tensor {name} is missing")
+            raise WeightsError(
+                f"{self.path}: tensor {name} is missing; convert the checkpoint again, or pull it"
+            )
         try:
             tensor: Tensor = self._file.get_tensor(name)
         except SafetensorError as error:
@@ -151,18 +157,21 @@ def write_model(
 
     `tensors` are float32 under the names of `tensor_shapes(config)`, no more and no fewer; raises
     WeightsError otherwise. `int8` are tensors to quantise into model-int8.safetensors: the same, or
-    others of the same function that quantise better; config.json's weights_dtype says that they
-    are there.
+    others of the same function that quantise better, without a head if that is the embedding;
+    config.json's weights_dtype says that they are there.
     """
-    _save(_checked(config, tensors), dst / _FILES["float32"])
+    _save(_checked(tensor_shapes(config), tensors), dst / _FILES["float32"])
     if int8 is not None:
-        _save(dict(_int8_tensors(_checked(config, int8))), dst / _FILES["int8"])
+        with_head = {HEAD: int8[EMBEDDING], **int8} if config.tie_word_embeddings else int8
+        checked = _checked(tensor_shapes(config, "int8"), with_head)
+        _save(dict(_int8_tensors(checked)), dst / _FILES["int8"])
     values = config.as_json() | {"weights_dtype": "float32" if int8 is None else "int8"}
     (dst / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
-def _checked(config: LlamaConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    shapes = tensor_shapes(config)
+def _checked(
+    shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     for name in shapes.keys() | tensors.keys():
         got = list(tensors[name].shape) if name in tensors else "nothing"
         if name not in shapes or got != list(shapes[name]):

@@ -13,14 +13,14 @@ from typing import Final
 from cedagent.chat.tokenizer import Tokenizer
 from cedagent.errors import UsageError
 from cedagent.upcycle.data.conversation import Case, Conversation, case_of
-from cedagent.upcycle.data.documents import Count
 from cedagent.upcycle.data.draw import Draw
 from cedagent.upcycle.data.listing import conversation
 from cedagent.upcycle.data.needle import needle
-from cedagent.upcycle.data.scenes import alike, follow_up, mixed, single
+from cedagent.upcycle.data.scenes import Scene, alike, follow_up, mixed, single
 from cedagent.upcycle.data.skill import Skill
 from cedagent.upcycle.data.skills import builtin, invented, known, unseen
-from cedagent.upcycle.data.transcripts import chain_scene, of_kind, refusal, talk
+from cedagent.upcycle.data.transcripts import chain_scene, refusal, talk
+from cedagent.upcycle.data.trouble import corrected, missing_file, reported, tried_again, wrong_zone
 
 KINDS: Final = ("known", "unseen", "multi_step", "chat", "recovery")
 """Kinds of cases, besides `needle_N` with a result of N tokens."""
@@ -59,11 +59,11 @@ def heldout_conversations(
             scene = needle(draw, int(length), depth=depth, count=count)
             made.append(conversation(draw, kind, [scene], others=known()))
         else:
-            made.append(_conversation(draw, kind, count=count))
+            made.append(_conversation(draw, kind))
     return made
 
 
-def _conversation(draw: Draw, kind: str, *, count: Count) -> Conversation:
+def _conversation(draw: Draw, kind: str) -> Conversation:
     match kind:
         case "known":
             skills = builtin() if draw.chance(0.5) else invented()
@@ -74,9 +74,30 @@ def _conversation(draw: Draw, kind: str, *, count: Count) -> Conversation:
         case "multi_step":
             return conversation(draw, kind, [chain_scene(draw)], others=known())
         case "recovery":
-            return of_kind(draw, kind, count=count)
+            return conversation(draw, kind, [_trouble(draw)], others=known())
         case _:
-            return talk(draw, kind, bare=draw.chance(0.2))
+            # With tools, always: without any, nothing could be called wrongly.
+            return talk(draw, kind, bare=False)
+
+
+def _trouble(draw: Draw) -> Scene:
+    """Return a request in which a call fails, and what can be done about it."""
+    match draw.whole(0, 4):
+        case 0:
+            return missing_file(draw)
+        case 1:
+            return wrong_zone(draw)
+        case 2:
+            return tried_again(draw, draw.pick(known()))
+        case 3:
+            return reported(draw, draw.pick(known()))
+    # A formula is never wrong as a name is.
+    skills = [skill for skill in known() if skill.area != "sums"]
+    while True:
+        scene = corrected(draw, draw.pick(skills))
+        # Some requests have nothing in them that could be mistyped.
+        if not scene.turns[0].outputs[0].trained:
+            return scene
 
 
 def _requests(

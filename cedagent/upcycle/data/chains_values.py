@@ -20,6 +20,9 @@ def _two_values() -> Chain:
     def draw(d: Draw) -> Values:
         a, b = d.whole(2, 900), d.whole(2, 900)
         sign, words_of = d.pick((("+", "sum"), ("*", "product"), ("-", "difference")))
+        if d.split == "heldout" and sign == "-":
+            # What people call the difference is the larger one less the smaller one.
+            a, b = max(a, b), min(a, b)
         value = {"+": a + b, "*": a * b, "-": a - b}[sign]
         return {"key": key(d), "key2": key(d), "a": a, "b": b, "sign": sign, "what": words_of,
                 "result": str(value)}  # fmt: skip

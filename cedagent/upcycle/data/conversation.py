@@ -72,6 +72,8 @@ class Step:
     """What the answer must contain; nothing where any answer will do."""
     may_call: bool
     """Whether calling is right here; False where the model should answer in words."""
+    given: bool = False
+    """Whether it is put there without asking the model: a wrong turn to recover from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,4 +105,4 @@ def case_of(conversation: Conversation) -> Case:
 
 
 def _step(said: Said) -> Step:
-    return Step(said.calls, said.results, said.contains, bool(said.calls))
+    return Step(said.calls, said.results, said.contains, bool(said.calls), not said.trained)

@@ -23,7 +23,7 @@ FRAMES: Final[dict[str, dict[Split, tuple[str, ...]]]] = {
             "I'd like you to @, thanks.", "Time to @.", "Let's @.", "I have to @.",
         ),
         "heldout": (
-            "@!", "Kindly @.", "Can you please @ for me?", "Now @.", "We have to @ today.",
+            "Will you @?", "Kindly @.", "Would you be able to @?", "Now @.", "Today we have to @.",
             "Would you mind helping me? I need to @.", "I was hoping you could @.",
             "Be so kind as to @.", "My next step is to @.", "Somebody has to @.",
         ),

@@ -16,7 +16,7 @@ from cedagent.chat.tokenizer import Tokenizer
 from cedagent.upcycle.data.conversation import Example, Split
 from cedagent.upcycle.data.documents import long_document
 from cedagent.upcycle.data.draw import Draw
-from cedagent.upcycle.data.plain_sources import Kind, Source, sources
+from cedagent.upcycle.data.plain_sources import Kind, Source, heldout_sources, sources
 
 MIX: Final[dict[Kind | str, float]] = {"prose": 0.45, "code": 0.30, "data": 0.10, "rows": 0.15}
 """Share of each kind of document; rows are made up, the rest is found."""
@@ -77,9 +77,8 @@ def _endless(tokenizer: Tokenizer, seed: int, lengths: tuple[int, int]) -> Itera
 def _once(tokenizer: Tokenizer, seed: int, lengths: tuple[int, int]) -> Iterator[list[int]]:
     rng = Random(f"heldout/{seed}")
     left: dict[str, list[Source]] = {kind: [] for kind in MIX}
-    for source in sources():
-        if source.is_heldout:
-            left[source.kind].append(source)
+    for source in heldout_sources():
+        left[source.kind].append(source)
     for files in left.values():
         rng.shuffle(files)
     while any(left.values()):

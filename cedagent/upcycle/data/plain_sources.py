@@ -13,6 +13,7 @@ import os
 import re
 import sysconfig
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,6 +36,7 @@ _LEGAL: Final = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "AUTHORS", "top_leve
 _LEAST_BYTES: Final = 1_500
 _MOST_BYTES: Final = 2_000_000
 _HELDOUT_EVERY: Final = 16
+_GENERATED: Final = 1_000
 # Texts in triple quotes that begin a line: a parser takes ten times as long to find hardly more.
 _DOCSTRING: Final = re.compile(r'^[ \t]*[rR]?"""(.+?)"""', re.MULTILINE | re.DOTALL)
 
@@ -55,6 +57,11 @@ class Source:
     def is_heldout(self) -> bool:
         """Whether it is never trained on."""
         return zlib.crc32(self.name.encode()) % _HELDOUT_EVERY == 0
+
+    @property
+    def folder(self) -> str:
+        """Path of the folder that it lies in."""
+        return self.name.rpartition("/")[0]
 
     def text(self) -> str:
         """Return the text; empty if it cannot be read as UTF-8."""
@@ -96,6 +103,20 @@ def sources() -> tuple[Source, ...]:
         if source.name.endswith(".py") and source.n_bytes > 8 * _LEAST_BYTES
     ]
     return tuple(sorted([*found.values(), *topics, *docs], key=lambda s: (s.name, s.part)))
+
+
+def heldout_sources() -> list[Source]:
+    """Return the sources that are never trained on, less those whose text is trained on elsewhere.
+
+    The topics of Python's help stand in one of its modules, too; and where a folder has a thousand
+    files, a program wrote them, much the same text in each.
+    """
+    per_folder = Counter(source.folder for source in sources())
+    return [
+        source
+        for source in sources()
+        if source.is_heldout and source.part != "topic" and per_folder[source.folder] < _GENERATED
+    ]
 
 
 def _files(root: Path) -> Iterator[tuple[Path, int]]:

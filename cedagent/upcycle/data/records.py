@@ -81,7 +81,7 @@ RECORDS: Final[tuple[Records, ...]] = (
         """),
         heldout_asks=lines("""
             =the {want} given for {name}
-            ?what is noted as {want} of {name}
+            ?which {want} is written down for {name}
         """),
         answers=lines("""
             the {want} of {name} is {value}.
@@ -130,7 +130,7 @@ RECORDS: Final[tuple[Records, ...]] = (
             =the {want} for {name}
         """),
         heldout_asks=lines("""
-            ?what is given as {want} of the {name}
+            ?which {want} is given for the {name}
             =the {want} noted for the {name}
         """),
         answers=lines("""
@@ -152,7 +152,7 @@ RECORDS: Final[tuple[Records, ...]] = (
         """),
         heldout_asks=lines("""
             =the {want} in the entry about {name}
-            ?what is noted as {want} of {name}
+            ?which {want} stands in the entry about {name}
         """),
         answers=lines("""
             the {want} of {name} is {value}.

@@ -40,7 +40,7 @@ _ALSO = {
     "train": (
         "{a} {b}", "{a} And {b}", "{a} Also: {b}", "{a}\n{b}", "{a} Then {b}", "1. {a}\n2. {b}"
     ),
-    "heldout": ("{a} Besides that: {b}", "First: {a} Second: {b}", "{a} In addition, {b}"),
+    "heldout": ("{a} Besides that: {b}", "First: {a} Second: {b}", "{a} One more thing: {b}"),
 }  # fmt: skip
 _SAY_AGAIN = {
     "train": lines("""
@@ -123,6 +123,9 @@ def _spread(draw: Draw, skill: Skill, n: int) -> list[Task]:
     """Return tasks that one message asks for, different in the argument that varies."""
     own = skill.asks if draw.split == "train" else skill.heldout_asks
     templates = [template for template in own if skill.vary in names_in(template)]
+    if draw.split == "heldout":
+        # Two values in one pair of quotation marks could be meant as one.
+        templates = [template for template in templates if f'"{{{skill.vary}}}"' not in template]
     while True:
         base = make_task(skill, draw, templates=tuple(templates), plain=True)
         if skill.vary not in base.arguments:
@@ -153,7 +156,9 @@ def _varied(draw: Draw, first: Task) -> Task:
     said = values["city"] if skill.vary == "timezone" else surface(values[skill.vary])
     wording = ask(draw.pick(_AGAIN[draw.split]), {"x": said}, draw=draw, around=0, noise=0.05)
     assert wording is not None
-    # What the first message said beside the arguments still holds, except for what varied.
-    kept = {k: v for k, v in first.values.items() if k not in ("zone", "city") or k in arguments}
+    # What the first message said beside the arguments still holds, except for what varied; what
+    # the first call found out does not.
+    kept = {name: value for name, value in first.values.items() if name in values}
+    kept = {k: v for k, v in kept.items() if k not in ("zone", "city") or k in arguments}
     kept |= {k: values[k] for k in ("zone", "city") if k in values}
     return finish(skill, arguments, draw=draw, wording=wording, values=kept)

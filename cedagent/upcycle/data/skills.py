@@ -29,6 +29,7 @@ from cedagent.upcycle.data.tools_travel import travel_skills
 from cedagent.upcycle.data.tools_words import word_skills
 from cedagent.upcycle.data.tools_work import work_skills
 from cedagent.upcycle.data.unseen_facts import fact_skills
+from cedagent.upcycle.data.unseen_leisure import leisure_skills
 from cedagent.upcycle.data.unseen_things import thing_skills
 from cedagent.upcycle.data.unseen_travel import hotel_skills
 from cedagent.upcycle.data.unseen_yard import yard_skills
@@ -60,7 +61,10 @@ def invented() -> tuple[Skill, ...]:
 @lru_cache(maxsize=1)
 def unseen() -> tuple[Skill, ...]:
     """Return the invented tools that training never sees."""
-    return (*thing_skills(), *yard_skills(), *fact_skills(), *hotel_skills())
+    return (
+        *(*thing_skills(), *yard_skills(), *fact_skills(), *hotel_skills()),
+        *leisure_skills(),
+    )
 
 
 def known() -> tuple[Skill, ...]:

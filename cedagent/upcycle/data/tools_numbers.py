@@ -26,6 +26,7 @@ UNITS = {
     "gallons": ("volume", "3.785411784"), "hours": ("time", "3600"), "minutes": ("time", "60"),
     "seconds": ("time", "1"), "days": ("time", "86400"),
 }  # fmt: skip
+_MEASURES = "{measure:median=median,range=range,largest=largest number,smallest=smallest number}"
 
 
 def converted(value: int | float, from_unit: str, to_unit: str) -> int | float:
@@ -105,9 +106,9 @@ def _statistics() -> Skill:
             !find the {measure} of these numbers: {numbers}
             {numbers}: what is the {measure}?
         """),
-        heldout_asks=lines("""
-            !take {numbers} and give the {measure}
-            ?which {measure} do {numbers} have
+        heldout_asks=lines(f"""
+            !take {{numbers}} and give the {_MEASURES}
+            ?what comes out if you look for the {_MEASURES} of {{numbers}}
         """),
         result=compute,
         shows="{shown}",

@@ -50,6 +50,10 @@ MIX: Final = {
 }
 """Share of each kind among training conversations."""
 
+_MOST_SCENES: Final = 8
+_GOES_ON: Final = 0.75
+_WITH_CHAINS: Final = ("builtin", "invented", "chain")
+
 
 def train_conversation(seed: str, *, count: Count) -> Conversation:
     """Return one conversation of the training mix."""
@@ -67,16 +71,16 @@ def of_kind(draw: Draw, kind: str, *, count: Count) -> Conversation:
         case "invented":
             return _several(draw, kind, invented(), known())
         case "made_up":
-            skills = made_up_skills(draw, draw.whole(1, 6))
+            skills = made_up_skills(draw, draw.whole(2, 7))
             return _several(draw, kind, skills, skills if draw.chance(0.6) else known())
         case "chain":
-            return conversation(draw, kind, [chain_scene(draw)], others=known())
+            return _several(draw, kind, known(), known(), first=chain_scene(draw))
         case "made_up_chain":
             others = made_up_skills(draw, draw.whole(1, 4))
             scene = made_up_chain(draw)
             areas = {spec.name for spec in scene.specs}
             others = [skill for skill in others if skill.spec.name not in areas]
-            return conversation(draw, kind, [scene], others=others)
+            return _several(draw, kind, others, others, first=scene)
         case "refused":
             return refusal(draw, kind)
         case "asked_back":
@@ -141,30 +145,42 @@ def refusal(draw: Draw, kind: str, skills: Sequence[Skill] = ()) -> Conversation
     if others and draw.chance(0.3):
         before = single(draw, draw.pick(others))
         return conversation(draw, kind, [before, scene], others=others)
-    return conversation(draw, kind, [scene], others=others, no_tools=draw.chance(0.08))
+    # Without any tool there is no choice to judge.
+    no_tools = draw.split == "train" and draw.chance(0.08)
+    return conversation(draw, kind, [scene], others=others, no_tools=no_tools)
 
 
 def talk(draw: Draw, kind: str, *, bare: bool) -> Conversation:
     """Return a conversation without a call, with tools listed unless it is `bare`."""
     skills = made_up_skills(draw, 4) if draw.split == "train" and draw.chance(0.2) else known()
     frame = conversation(draw, kind, [Scene(())], others=skills, no_tools=bare)
-    n = draw.pick((1, 1, 1, 2, 3))
+    n = draw.pick((1, 1, 1, 2, 3) if draw.split == "heldout" else (1, 2, 3, 4, 5))
     turns = tuple(talk_turn(draw, frame.tools) for _ in range(n))
     return Conversation(kind, frame.system, frame.tools, turns)
 
 
 def _several(
-    draw: Draw, kind: str, skills: Sequence[Skill], others: Sequence[Skill]
+    draw: Draw,
+    kind: str,
+    skills: Sequence[Skill],
+    others: Sequence[Skill],
+    first: Scene | None = None,
 ) -> Conversation:
-    """Return one to four scenes with the same tools, plain talk among them."""
-    scenes = [skill_scene(draw, skills)]
-    while len(scenes) < 4 and draw.chance(0.3):
+    """Return one to eight scenes with the same tools, plain talk and longer tasks among them.
+
+    Many scenes are cheap to learn from: their system prompt is read once.
+    """
+    scenes = [first or skill_scene(draw, skills)]
+    while skills and len(scenes) < _MOST_SCENES and draw.chance(_GOES_ON):
         listed = {spec.name for scene in scenes for spec in scene.specs}
         same = [skill for skill in skills if skill.spec.name in listed]
-        if draw.chance(0.2):
+        roll = draw.rng.random()
+        if roll < 0.2:
             scenes.append(Scene((talk_turn(draw, ()),)))
+        elif roll < 0.35 and kind in _WITH_CHAINS:
+            scenes.append(chain_scene(draw))
         else:
-            scenes.append(skill_scene(draw, same if draw.chance(0.4) else skills))
+            scenes.append(skill_scene(draw, same if same and draw.chance(0.3) else skills))
     return conversation(draw, kind, scenes, others=others)
 
 

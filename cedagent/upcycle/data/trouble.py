@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cedagent.upcycle.data.builtin import LIST_FILES, NOW, READ_FILE
 from cedagent.upcycle.data.builtin_skills import ZONES, moment
-from cedagent.upcycle.data.conversation import Said, Turn
+from cedagent.upcycle.data.conversation import Said, Split, Turn
 from cedagent.upcycle.data.documents import few_rows
 from cedagent.upcycle.data.draw import Draw
 from cedagent.upcycle.data.files import WHERE, where
@@ -19,23 +19,37 @@ from cedagent.upcycle.data.scenes import Scene
 from cedagent.upcycle.data.skill import Skill, make_task
 from cedagent.upcycle.data.skills import named
 
-_PASSING = lines("""
-    Error: {tool} timed out after {n} s
-    Error: ConnectionError: the connection was reset
-    Error: busy, try again
-    Error: TimeoutError: no answer from the server
-    Error: ServiceUnavailable: try again in a moment
-""")
+PASSING: Final[dict[Split, tuple[str, ...]]] = {
+    "train": lines("""
+        Error: {tool} timed out after {n} s
+        Error: ConnectionError: the connection was reset
+        Error: busy, try again
+        Error: TimeoutError: no answer from the server
+        Error: ServiceUnavailable: try again in a moment
+    """),
+    "heldout": lines("""
+        Error: GatewayTimeout: no reply within {n} s
+        Error: {tool} was interrupted; please call it once more
+        Error: too many requests just now, try again
+    """),
+}
 
 
-_LASTING = lines("""
-    Error: PermissionError: not allowed
-    Error: not run: the user refused this call of {tool}
-    Error: not run: {tool} is switched off
-    Error: RuntimeError: the service is down for maintenance
-    Error: OSError: disk full
-    Error: ValueError: the account is locked
-""")
+LASTING: Final[dict[Split, tuple[str, ...]]] = {
+    "train": lines("""
+        Error: PermissionError: not allowed
+        Error: not run: the user refused this call of {tool}
+        Error: not run: {tool} is switched off
+        Error: RuntimeError: the service is down for maintenance
+        Error: OSError: disk full
+        Error: ValueError: the account is locked
+    """),
+    "heldout": lines("""
+        Error: AccessDenied: this is for administrators only
+        Error: not run: {tool} is blocked by a rule
+        Error: RuntimeError: the licence has run out
+    """),
+}
 
 
 _FAILED = lines("""
@@ -51,14 +65,18 @@ _NO_FILE: Final = "Error: there is no {path}; list_files shows what there is"
 
 
 def tried_again(draw: Draw, skill: Skill) -> Scene:
-    """Return a call that fails in passing and is made once more; a second failure is reported."""
+    """Return a call that fails in passing and is made once more; a second failure is reported.
+
+    The held-out side has no second failure: whether to try a third time is a matter of taste.
+    """
     task = make_task(skill, draw)
-    error = say(draw.pick(_PASSING), _facts(draw, skill), rng=draw.rng)
+    passing = PASSING[draw.split]
+    error = say(draw.pick(passing), _facts(draw, skill), rng=draw.rng)
     first = Said(calls=(task.call,), results=(error,))
-    if draw.chance(0.75):
+    if draw.split == "heldout" or draw.chance(0.75):
         outputs = (first, *task.outputs())
     else:
-        again = say(draw.pick(_PASSING), _facts(draw, skill), rng=draw.rng)
+        again = say(draw.pick(passing), _facts(draw, skill), rng=draw.rng)
         outputs = (first, Said(calls=(task.call,), results=(again,)), _report(draw, skill, again))
     return Scene((Turn(task.message, outputs),), (skill.spec,))
 
@@ -66,7 +84,7 @@ def tried_again(draw: Draw, skill: Skill) -> Scene:
 def reported(draw: Draw, skill: Skill) -> Scene:
     """Return a call that fails for good, and the answer that says so."""
     task = make_task(skill, draw)
-    error = say(draw.pick(_LASTING), _facts(draw, skill), rng=draw.rng)
+    error = say(draw.pick(LASTING[draw.split]), _facts(draw, skill), rng=draw.rng)
     outputs = (Said(calls=(task.call,), results=(error,)), _report(draw, skill, error))
     return Scene((Turn(task.message, outputs),), (skill.spec,))
 
@@ -124,7 +142,11 @@ def wrong_zone(draw: Draw) -> Scene:
     name = zone.split()[0]
     city = name.split("/")[1].replace("_", " ")
     found = moment(draw, zone)
-    template = draw.pick(named("now").asks if draw.split == "train" else named("now").heldout_asks)
+    templates = named("now").asks
+    if draw.split == "heldout":
+        # Whoever names the zone has given the right call away.
+        templates = tuple(ask for ask in named("now").heldout_asks if "{city}" in ask)
+    template = draw.pick(templates)
     values = {"city": city, "timezone": name, **found}
     wording = ask(template, values, draw=draw)
     assert wording is not None

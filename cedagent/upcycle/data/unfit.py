@@ -30,6 +30,13 @@ _NEAR: Final = (
     ("sums", "units", "statistics"),
     ("notes", "store"),
 )
+_ALSO_NEAR: Final = (
+    ("reminders", "calendar", "notes"),
+    ("expenses", "notes", "store"),
+    ("rooms", "calendar"),
+    ("health", "sums"),
+)
+"""Kept apart where a model is judged: calling the other tool could not be called wrong."""
 
 
 def refused(draw: Draw, skill: Skill) -> Scene:
@@ -38,15 +45,9 @@ def refused(draw: Draw, skill: Skill) -> Scene:
     task = make_task(skill, draw)
     answer = sentence(draw.pick(_CANNOT), {"wish": skill.wish}, rng=draw.rng)
     turn = Turn(task.message, (Said(text=answer),))
-    return Scene((turn,), (), frozenset({skill.area, *_near(skill)}))
-
-
-def _near(skill: Skill) -> list[str]:
-    """Return areas whose tools could do the same in another way."""
-    for areas in _NEAR:
-        if skill.area in areas:
-            return list(areas)
-    return []
+    near = _NEAR if draw.split == "train" else (*_NEAR, *_ALSO_NEAR)
+    avoids = {area for areas in near if skill.area in areas for area in areas}
+    return Scene((turn,), (), frozenset({skill.area, *avoids}))
 
 
 # Tool -> (message without an argument, held out, the question back, replies, argument).

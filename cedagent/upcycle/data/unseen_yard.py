@@ -40,7 +40,7 @@ def _plant() -> Skill:
         area="plants",
         draw=lambda d: {
             "plant": d.pick(_PLANTS),
-            "litres": d.pick((d.whole(1, 9), d.whole(2, 40) / 10 + 0.05)),
+            "litres": d.pick((d.whole(1, 9), d.whole(2, 40) / 10, d.whole(5, 95) / 20)),
             "fertilizer": True,
         },
         heldout_asks=lines("""

@@ -1,6 +1,7 @@
 """The figures that a shipped model must reach: bounds, aims, and where a model stands.
 
-Knows how each figure is read off a report, not how it was measured. Invariant: a figure that was
+Knows how each figure is read off a report, not how it was measured; what has no bound, such as
+recovery from failed calls, is read off the report itself. Invariant: a figure that was
 not measured is left out; none is filled in.
 """
 

@@ -1,19 +1,20 @@
 """Judges one output against what a case expects of it.
 
-Knows calls, JSON and texts; no engine. Invariants: a question that the case does not ask is
-answered None, never True; arguments are equal as JSON values, so true is not 1 and order in an
-object does not matter.
+Knows calls and texts; no engine. Invariant: a question that the case does not ask is answered None,
+never True.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cedagent.chat.output import Call, Output
+from cedagent.chat.template import ToolSpec
 from cedagent.upcycle.data.conversation import SpokenCall, Step
+from cedagent.upcycle.evaluation.arguments import same_arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,76 +34,81 @@ class Verdict:
         return False not in (self.tool, self.arguments, self.answer)
 
 
-def judge(step: Step, output: Output, *, opens: bool) -> Verdict:
-    """Judge an output; `opens` says that it comes first after a message of the user.
+class Judge:
+    """Judges outputs of a conversation with these tools."""
 
-    There the model chooses between calling and answering. After results, a call that nobody
-    expected is a wrong answer, not a wrong choice.
-    """
-    if step.calls:
-        tool = _names(step.calls) == Counter(call.name for call in output.calls)
-        arguments = order_of(step, output) is not None if tool else None
-        return Verdict(tool, arguments, None)
-    rightly_none = not output.calls
-    answer = None
-    if step.answer_contains:
-        found = all(contains(output.text, text) for text in step.answer_contains)
-        answer = rightly_none and found
-    return Verdict(rightly_none if opens and not step.may_call else None, None, answer)
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        """Take the tools that the case lists."""
+        self._tools = {tool.name: tool for tool in tools}
+
+    def verdict(self, step: Step, output: Output, *, chooses: bool, said: str = "") -> Verdict:
+        """Judge an output.
+
+        `chooses` says that here the model decides whether to call: after a message of the user, and
+        after a call that failed. After other results a call that nobody expected is a wrong answer,
+        not a wrong choice. `said` is what the user has said: what stands there is not a result that
+        an answer would have to bring.
+        """
+        if step.calls:
+            tool = _names(step) == Counter(call.name for call in output.calls)
+            arguments = self.order_of(step, output) is not None if tool else None
+            return Verdict(tool, arguments, None)
+        rightly_none = not output.calls
+        wanted = [text for text in step.answer_contains if not contains(said, text)]
+        answer = None
+        if wanted:
+            answer = rightly_none and all(contains(output.text, text) for text in wanted)
+        return Verdict(rightly_none if chooses and not step.may_call else None, None, answer)
+
+    def order_of(self, step: Step, output: Output) -> list[int] | None:
+        """Return for each call of an output which expected call it is; None unless all are right.
+
+        Parallel calls may come in any order.
+        """
+        left = list(range(len(step.calls)))
+        order = []
+        for call in output.calls:
+            match = next((i for i in left if self._is_call(call, step.calls[i])), None)
+            if match is None:
+                return None
+            left.remove(match)
+            order.append(match)
+        return order if not left else None
+
+    def _is_call(self, call: Call, expected: SpokenCall) -> bool:
+        name, arguments = expected
+        return (
+            call.arguments is not None
+            and call.name == name
+            and same_arguments(call.arguments, arguments, tool=self._tools[name])
+        )
 
 
-def order_of(step: Step, output: Output) -> list[int] | None:
-    """Return for each call of an output which expected call it is; None unless all are right.
-
-    Parallel calls may come in any order.
-    """
-    left = list(range(len(step.calls)))
-    order = []
-    for call in output.calls:
-        match = next((i for i in left if _is_call(call, step.calls[i])), None)
-        if match is None:
-            return None
-        left.remove(match)
-        order.append(match)
-    return order if not left else None
-
-
-def json_equal(a: object, b: object) -> bool:
-    """Tell whether two values are the same JSON: 1 and 1.0 are, 1 and true are not."""
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(json_equal(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(json_equal, a, b))
-    if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
-        return a is b
-    if isinstance(a, int | float) and isinstance(b, int | float):
-        return a == b
-    return isinstance(a, str) and isinstance(b, str) and a == b
+def is_settled(step: Step, called: Iterable[str]) -> bool:
+    """Tell whether an output that calls these tools so far is wrong, whatever follows."""
+    return bool(Counter(called) - _names(step))
 
 
 def contains(answer: str, expected: str) -> bool:
-    """Tell whether an answer holds a text, whatever its case and white space.
+    """Tell whether an answer holds a text as words of its own, whatever its case and white space.
 
-    A number must stand there whole: 12 is not in 312, 12.5, 12,500 or -12.
+    A number must stand there whole: 12 is not in 312, 12a, 12.5, 12,500 or -12; but 4,711 is 4711.
     """
-    text, wanted = f" {_folded(answer)}", _folded(expected)
-    before = r"(?<!\d)(?<!\d[.,])(?<! [-\u2212])" if wanted[:1].isdigit() else ""
-    after = r"(?!\d)(?![.,]\d)" if wanted[-1:].isdigit() else ""
-    return re.search(before + re.escape(wanted) + after, text) is not None
+    wanted = _folded(expected)
+    before = r"(?<!\w)" if wanted[:1].isalnum() else ""
+    after = r"(?!\w)" if wanted[-1:].isalnum() else ""
+    if wanted[:1].isdigit():
+        before += r"(?<!\d[.,])(?<! -)"
+    if wanted[-1:].isdigit():
+        after += r"(?![.,]\d)"
+    shape = re.compile(before + re.escape(wanted) + after)
+    text = f" {_folded(answer)}"
+    return any(shape.search(one) for one in (text, re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)))
 
 
 def _folded(text: str) -> str:
-    return " ".join(text.casefold().split())
+    return " ".join(text.replace("\u2212", "-").casefold().split())
 
 
-def _names(calls: Sequence[SpokenCall]) -> Counter[str]:
-    return Counter(name for name, _ in calls)
-
-
-def _is_call(call: Call, expected: SpokenCall) -> bool:
-    name, arguments = expected
-    return (
-        call.arguments is not None
-        and call.name == name
-        and json_equal(call.arguments, dict(arguments))
-    )
+def _names(step: Step) -> Counter[str]:
+    return Counter(name for name, _ in step.calls)

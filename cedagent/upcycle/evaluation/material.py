@@ -15,7 +15,7 @@ from cedagent.upcycle.data import Case, Example, plain_examples, tool_cases
 from cedagent.upcycle.evaluation.report import Settings
 from cedagent.upcycle.evaluation.texts import cut_texts, text_digest
 
-_KINDS = ("known", "unseen", "multi_step", "chat")
+_KINDS = ("known", "unseen", "multi_step", "chat", "recovery")
 _DOCUMENT = 512
 """Fewest tokens of a document."""
 

@@ -28,6 +28,7 @@ from cedagent.model.llama.layer import Arithmetic
 from cedagent.model.llama.rope import Rope
 from cedagent.model.llama.weights import Checkpoint, tensor_shapes
 from cedagent.upcycle.evaluation.fetch import fetch_parent, read_wheel
+from cedagent.upcycle.parent import InMemory
 from cedagent.upcycle.source import Parent, Progress, read_parent, sha256_file, silent
 from cedagent.upcycle.training.forward import parent_of
 
@@ -89,7 +90,7 @@ def last_rows(
     """
     config = parent.config
     arithmetic = Arithmetic("int_mm", ReferenceKernels(None))
-    encoder = Encoder(_InMemory(parent), config, rope=Rope(config), arithmetic=arithmetic)
+    encoder = Encoder(InMemory(parent), config, rope=Rope(config), arithmetic=arithmetic)
     caches = [KvCache(config, int8=False) for _ in range(config.num_hidden_layers)]
     embedding, norm = parent.tensors[EMBEDDING], parent.tensors["model.norm.weight"]
     rows = []
@@ -112,22 +113,6 @@ def _tiles(text: Sequence[int]) -> Iterator[list[int]]:
     for start in range(0, len(text), TILE):
         ids = list(text[start : start + TILE])
         yield ids + [0] * (TILE - len(ids))
-
-
-class _InMemory(Checkpoint):
-    """A parent's tensors, read as if they were a float32 checkpoint."""
-
-    def __init__(self, parent: Parent) -> None:
-        """Take the tensors as they are; there is no file."""
-        self._tensors = parent.tensors
-
-    def vector(self, name: str) -> Tensor:
-        """Return a norm's weight."""
-        return self._tensors[name]
-
-    def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
-        """Return (values [N, K], None)."""
-        return self._tensors[name], None
 
 
 def _key(origin: Mapping[str, Any]) -> str:

@@ -23,7 +23,8 @@ def check_matplotlib() -> ModuleType:
         return import_module("matplotlib.figure")
     except ImportError as error:
         raise UsageError(
-            "--png: matplotlib is not installed; `pip install matplotlib` brings it"
+            "--png: matplotlib is not installed; `pip install 'matplotlib>=3.11'`, or install "
+            "cedagent with its extra: `cedagent[plot]`"
         ) from error
 
 

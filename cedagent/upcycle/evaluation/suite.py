@@ -38,7 +38,7 @@ from cedagent.upcycle.evaluation.material import Generators, Material, draw, hel
 from cedagent.upcycle.evaluation.parent import ParentSource, find_parent, read_origin
 from cedagent.upcycle.evaluation.report import Cost, ModelReport, Settings
 from cedagent.upcycle.evaluation.rows import missing_tokens, parent_rows
-from cedagent.upcycle.evaluation.tools import KindReport, run_kind
+from cedagent.upcycle.evaluation.tools import KindReport, n_asked, run_kind
 from cedagent.upcycle.source import Progress, silent
 
 _APPEND = 512
@@ -78,7 +78,7 @@ class Evaluation:
             positions=sum(len(text) - 1 for text in texts),
             prefilled=read + sum(map(self.speaker.prompt_tokens, cases)),
             fed=sum(FED * len(ends_within(len(text))) for text in texts),
-            outputs=sum(len(steps) for case in cases for steps in case.steps),
+            outputs=sum(map(n_asked, cases)),
         )
 
     def run(self, *, progress: Progress = silent) -> ModelReport:

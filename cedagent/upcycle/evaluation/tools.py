@@ -59,12 +59,19 @@ class KindReport:
     """The answer contains what it must."""
     later_calls: Rate | None
     """Second and later calls of a turn right, tools and arguments, given the right ones before."""
+    recovery: Rate | None
+    """Right next step after a call that failed: called again, otherwise, or not at all."""
     whole: Rate | None
     """Conversations without one wrong output."""
     depths: tuple[Rate | None, ...]
     """Of needles: answers by the fifth of the result that holds them; else empty."""
     output_tokens: int
     misses: tuple[Miss, ...]
+
+
+def n_asked(case: Case) -> int:
+    """Return how many outputs a case asks for."""
+    return sum(not step.given for steps in case.steps for step in steps)
 
 
 def run_kind(
@@ -82,10 +89,7 @@ def run_kind(
 
 def _report(kind: str, cases: Sequence[Case], points: Sequence[Sequence[Point]]) -> KindReport:
     flat = [point for of_case in points for point in of_case]
-    finished = [
-        len(of_case) == sum(map(len, case.steps))
-        for case, of_case in zip(cases, points, strict=True)
-    ]
+    finished = [len(of_case) == n_asked(case) for case, of_case in zip(cases, points, strict=True)]
     wholes = [
         done and all(point.verdict.good for point in of_case)
         for done, of_case in zip(finished, points, strict=True)
@@ -99,6 +103,7 @@ def _report(kind: str, cases: Sequence[Case], points: Sequence[Sequence[Point]])
         arguments=share_of(point.verdict.arguments for point in flat),
         answer=share_of(point.verdict.answer for point in flat),
         later_calls=share_of(point.verdict.good for point in flat if point.is_later_call),
+        recovery=share_of(point.verdict.good for point in flat if point.after_failure),
         whole=share_of(wholes),
         depths=_by_depth(cases, points),
         output_tokens=sum(point.n_tokens for point in flat),

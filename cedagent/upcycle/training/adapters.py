@@ -4,7 +4,7 @@ An adapted matrix is W + B A with A [r, K] and B [N, r]. The forward multiplies 
 rounded to the type of products, as serving does; its gradient passes the rounding unchanged and is
 folded into A, B or the full tensor by `collect`. One product for the merged gradient costs what the
 four thin products of the usual form cost on a CPU, and the forward knows nothing of adapters.
-Invariant: the tensors handed in never change.
+Invariants: the tensors handed in never change; after `collect` every parameter has a gradient.
 """
 
 from __future__ import annotations
@@ -108,22 +108,13 @@ class TrainedWeights(dict[str, Tensor]):
 
     def collect(self) -> None:
         """Add the gradients of the forward's tensors to those of the parameters, and drop them."""
-        for name, whole in self.full.items():
-            if (gradient := self._taken(name)) is not None:
-                _add(whole, gradient)
-        for name, (a, b) in self.pairs.items():
-            if (gradient := self._taken(name)) is not None:
-                with torch.no_grad():
-                    _add(a, b.t() @ gradient)
-                    _add(b, gradient @ a.t())
-
-    def merged(self) -> dict[str, Tensor]:
-        """Return the trained tensors as plain float32 ones."""
         with torch.no_grad():
-            made = {name: whole.clone() for name, whole in self.full.items()}
+            for name, whole in self.full.items():
+                _add(whole, self._taken(name))
             for name, (a, b) in self.pairs.items():
-                made[name] = torch.addmm(self._base[name], b, a)
-        return made
+                gradient = self._taken(name)
+                _add(a, b.t() @ gradient)
+                _add(b, gradient @ a.t())
 
     def _adopt(self, name: str, a: Tensor, b: Tensor) -> None:
         self.pairs[name] = self._parameter(a), self._parameter(b)
@@ -137,10 +128,12 @@ class TrainedWeights(dict[str, Tensor]):
         dtype = self._dtype if merged.ndim == 2 else torch.float32
         self[name] = served.detach().to(dtype, copy=True).requires_grad_()
 
-    def _taken(self, name: str) -> Tensor | None:
+    def _taken(self, name: str) -> Tensor:
+        """Return a leaf's gradient, zero where the pass did without it: texts that fit into the
+        window have no use for global keys."""
         leaf = self[name]
         gradient, leaf.grad = leaf.grad, None
-        return None if gradient is None else gradient.float()
+        return (torch.zeros_like(leaf) if gradient is None else gradient).float()
 
 
 def _add(parameter: Tensor, gradient: Tensor) -> None:

@@ -66,7 +66,7 @@ class Batch:
     places: Tensor
     """[M] int64, the same rows among all N."""
     share: float = 1.0
-    """Its part of the step's mean."""
+    """Its part of the mean over all scored rows of its kind in the step."""
 
     @property
     def targets(self) -> Tensor:

@@ -1,8 +1,8 @@
 """Where a run stands, on disk: parameters, the optimiser's moments, step, tokens, seconds.
 
-One safetensors file that is replaced whole, and a log of JSON lines that is cut back to it. Knows
-nothing of what is trained. Invariant: a process that dies at any moment leaves a checkpoint that a
-run can go on from, or none.
+A file that is replaced whole, and a log of JSON lines that is cut back to it. Knows nothing of what
+is trained. Invariant: a process that dies at any moment leaves a checkpoint that a run can go on
+from, or none.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from cedagent.errors import CedError, UsageError
+from cedagent.errors import UsageError
+from cedagent.upcycle.training.whole_file import read_whole, write_whole
 
 CHECKPOINT, LOG, RESULT = "checkpoint.safetensors", "log.jsonl", "trained.safetensors"
-
-_KEY = "cedagent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +42,13 @@ class Standing:
 
 def write_checkpoint(folder: Path, standing: Standing) -> None:
     """Replace the folder's checkpoint; raises CedError when it cannot be written."""
-    temporary = folder / f".{CHECKPOINT}.tmp"
     values = {
         "step": standing.step,
         "tokens": standing.tokens,
         "seconds": standing.seconds,
         "identity": standing.identity,
     }
-    try:
-        save_file(
-            {name: tensor.detach().cpu() for name, tensor in standing.tensors.items()},
-            temporary,
-            metadata={"format": "pt", _KEY: json.dumps(values, sort_keys=True)},
-        )
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, folder / CHECKPOINT)
-    except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
-        raise CedError(f"cannot write {folder / CHECKPOINT}: {error}") from error
+    write_whole(folder / CHECKPOINT, standing.tensors, values=values)
 
 
 def read_checkpoint(folder: Path, identity: Mapping[str, Any]) -> Standing | None:
@@ -75,12 +60,9 @@ def read_checkpoint(folder: Path, identity: Mapping[str, Any]) -> Standing | Non
     if not path.is_file():
         return None
     try:
-        with safe_open(path, framework="pt") as file:
-            opened = cast(Any, file)
-            values = json.loads(opened.metadata()[_KEY])
-            tensors = {name: file.get_tensor(name) for name in list(opened.keys())}
+        tensors, values = read_whole(path)
         standing = Standing(tensors=tensors, **values)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise UsageError(
             f"{path} is damaged ({error}): remove {folder} to begin again, or give another --out"
         ) from None
@@ -104,20 +86,28 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 class Log:
-    """JSON lines, one for each step and event; also what a killed process wrote last."""
+    """JSON lines, one for each step and event."""
 
-    def __init__(self, path: Path, *, steps: int) -> None:
-        """Open the log of a run that goes on after `steps` steps; what came after is dropped."""
-        kept = []
-        if path.is_file():
+    def __init__(self, path: Path, *, steps: int | None) -> None:
+        """Open the log of a run that goes on after `steps` steps, None: of one that begins.
+
+        What was written after the checkpoint is dropped, a line that was cut off among it.
+        """
+        kept: list[str] = []
+        self.last_event: str | None = None
+        """The event of the last line that was found."""
+        if steps is not None and path.is_file():
             for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
                 try:
                     entry = json.loads(line)
                 except ValueError:
                     continue
-                if isinstance(entry, dict) and entry.get("step", 0) <= steps:
+                if entry["step"] <= steps:
                     kept.append(line + "\n")
-        path.write_text("".join(kept), encoding="utf-8")
+                    self.last_event = entry["event"]
+        temporary = path.with_name(f".{path.name}.tmp")
+        temporary.write_text("".join(kept), encoding="utf-8")
+        os.replace(temporary, path)
         self._path = path
 
     def write(self, event: str, step: int, **values: Any) -> None:

@@ -10,7 +10,7 @@ Letters: N rows of all documents, M rows of all stretches, D hidden, H key heads
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -50,14 +50,23 @@ class TrainModel:
         return F.embedding(ids, self.weights["model.embed_tokens.weight"])
 
     def encode(
-        self, x: Tensor, documents: Sequence[Documents], *, first: int = 0, last: int | None = None
+        self,
+        x: Tensor,
+        documents: Sequence[Documents],
+        *,
+        first: int = 0,
+        last: int | None = None,
+        windowed: Collection[int] | None = None,
     ) -> Tensor:
-        """Run encoder layers `first` .. `last` - 1 (E by default) on rows x [N, D]."""
+        """Run encoder layers `first` .. `last` - 1 (E by default) on rows x [N, D].
+
+        Those in `windowed` (by default the config's) see the last W tokens alone.
+        """
         config = self.config
+        seeing_near = config.encoder_windowed_layers if windowed is None else windowed
         layout = Layout(whole(documents), rope=self._rope, device=x.device)
         for layer in range(first, config.n_encoder_layers if last is None else last):
-            is_global = layer in config.encoder_global_layers
-            window = None if is_global else config.decoder_window
+            window = config.decoder_window if layer in seeing_near else None
             x = self._layer(x, layer, layout, partial(layout.attend, window=window))
         return x
 

@@ -2,20 +2,21 @@
 
 Divergence of the logits at temperature 2, and distance of the last hidden states; on a share of the
 texts the decoder runs as a bounded replay and the decoding after it, as it will be served. Knows no
-optimiser. Invariant: only global tensors and adapters change; with windowed encoder layers adapters
-on these, too, where the recipe says so.
+optimiser. Invariant: only global tensors and adapters change: the decoder's, where the recipe says
+so those of windowed encoder layers, and whatever adapters an earlier stage left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import count, islice
+from itertools import count
 from random import Random
 
 import torch
 from torch import Tensor
 
 from cedagent.errors import UsageError
+from cedagent.upcycle.data.plain import plain_example
 from cedagent.upcycle.training.adapters import Rounding, TrainedWeights, layer_matrices
 from cedagent.upcycle.training.batches import Batch, Example, Room, TokenStream, plain_passes
 from cedagent.upcycle.training.losses import distance, distillation, divergence
@@ -93,7 +94,7 @@ def fixed_passes(examples: Iterator[Example], room: Room) -> list[Batch]:
     found = []
     for share in (0.0, 1.0):
         same = Room(room.config, room.pass_tokens, replay_share=share, lengths=(longest,))
-        stream = TokenStream(islice([_Plain(tokens)], 1))
+        stream = TokenStream(iter([plain_example(tokens)]))
         found += plain_passes(stream, n_tokens=n_tokens, room=same, draw=Random(0))
     return found
 
@@ -117,11 +118,3 @@ def closeness(pair: Pair, passes: Sequence[Batch]) -> dict[str, float]:
             elif any(end - 1 <= place < end + _AFTER_PREFILL for end in ends):
                 found["kl_after_prefill"].append(value)
     return {name: sum(values) / len(values) for name, values in found.items() if values}
-
-
-class _Plain:
-    """Tokens as an example of plain text."""
-
-    def __init__(self, ids: Sequence[int]) -> None:
-        self.ids = ids
-        self.trained = [True] * len(ids)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import torch
 from torch import Tensor
 
 from ced_kernels.rows import quantize_rows
@@ -31,7 +32,7 @@ def rounding_of(
         def of_norm(name: str, prefix: str = prefix) -> Tensor:
             """Return the factor [K] of what the norm feeds."""
             name = f"{prefix}{name}.weight"
-            return tensors[name] / checkpoint.vector(name)
+            return _ratio(tensors[name], checkpoint.vector(name))
 
         def of_rows(name: str, before: Tensor) -> Tensor:
             """Return the factor [N] of what the matrix's rows feed."""
@@ -39,7 +40,7 @@ def rounding_of(
             assert scale is not None
             # Up to a factor of the whole matrix, which changes no code: a scale is a 127th of the
             # row's largest value.
-            return (tensors[name] * before).abs().amax(1) / scale
+            return _ratio((tensors[name] * before).abs().amax(1), scale)
 
         qkv, gate_up = of_norm("input_layernorm"), of_norm("post_attention_layernorm")
         columns |= {f"{attention}{name}_proj.weight": qkv for name in "qkv"}
@@ -57,3 +58,13 @@ def rounding_of(
         return quantize_rows(matrix * column).values() / column
 
     return rounded
+
+
+def _ratio(before: Tensor, after: Tensor) -> Tensor:
+    """Return before / after; the least of it where both are 0, in a channel that is never used.
+
+    Smoothing shrinks the weights that such a channel meets to next to nothing, too.
+    """
+    used = after != 0
+    ratio = before / after
+    return torch.where(used, ratio, ratio[used].min())

@@ -61,8 +61,9 @@ class Optimizer:
         """Return values and moments by name."""
         made = {f"value/{name}": p for name, p in self._parameters.items()}
         for name, parameter in self._parameters.items():
+            # Empty before the first step.
             state = self._adam.state.get(parameter, {})
-            made |= {f"{m}/{name}": state[m] for m in _MOMENTS if m in state}
+            made |= {f"{m}/{name}": state[m] for m in _MOMENTS if state}
         return made
 
     def restore(self, tensors: Mapping[str, Tensor], *, steps: int) -> None:
@@ -70,7 +71,7 @@ class Optimizer:
         for name, parameter in self._parameters.items():
             with torch.no_grad():
                 parameter.copy_(tensors[f"value/{name}"])
-            moments = {m: tensors.get(f"{m}/{name}") for m in _MOMENTS}
-            if all(moment is not None for moment in moments.values()):
-                there = {m: v.to(parameter.device) for m, v in moments.items() if v is not None}
-                self._adam.state[parameter] = {"step": torch.tensor(float(steps)), **there}
+            if steps:
+                moments = {m: tensors[f"{m}/{name}"].to(parameter.device) for m in _MOMENTS}
+                # Every parameter has a gradient in every step, so all have made as many.
+                self._adam.state[parameter] = {"step": torch.tensor(float(steps)), **moments}

@@ -48,24 +48,23 @@ def write_answers(
 ) -> int:
     """Let the parent answer the first `n` prompts of a seed into `path`; return how many are done.
 
-    A prompt whose answer does not end is a line with no ids. What is in the file already is kept.
+    A prompt whose answer is empty or does not end is a line with no ids. What is in the file
+    already is kept. Ends after an answer when `should_stop` says so.
     """
     done = len(_lines(path)) if path.exists() else 0
     path.parent.mkdir(parents=True, exist_ok=True)
     prompts = islice(chat_prompts(split="train", seed=seed), done, n)
     with path.open("a", encoding="utf-8") as file:
         for prompt in prompts:
-            progress("answer", done, n)
-            answer = _answer(engine, prompt.ids(fmt), fmt, seed=seed + done)
             if should_stop():
                 break
-            ids: tuple[int, ...] = ()
-            trained: tuple[bool, ...] = ()
-            if answer is not None:
-                text = tokenizer.decode(answer).strip()
+            progress("answer", done, n)
+            answer = _answer(engine, prompt.ids(fmt), fmt, seed=seed + done)
+            line: dict[str, list[int]] = {"ids": [], "trained": []}
+            if text := tokenizer.decode(answer).strip():
                 example = prompt.example(text, fmt, tokenizer=tokenizer)
-                ids, trained = example.ids, example.trained
-            file.write(json.dumps({"ids": ids, "trained": [int(t) for t in trained]}) + "\n")
+                line = {"ids": list(example.ids), "trained": [int(t) for t in example.trained]}
+            file.write(json.dumps(line) + "\n")
             file.flush()
             done += 1
     progress("answer", done, n)
@@ -99,10 +98,8 @@ def mixed(
         yield next(given) if draw.random() < share else next(examples)
 
 
-def _answer(
-    engine: Engine, prompt: Sequence[int], fmt: ChatFormat, *, seed: int
-) -> list[int] | None:
-    """Return what the parent writes, None if it does not come to an end."""
+def _answer(engine: Engine, prompt: Sequence[int], fmt: ChatFormat, *, seed: int) -> list[int]:
+    """Return what the parent writes; nothing if it does not come to an end."""
     sequence = engine.sequence()
     sequence.prefill(prompt)
     sampling = Sampling(**_SAMPLING, seed=seed)
@@ -116,7 +113,7 @@ def _answer(
     else:
         written = []
     sequence.close()
-    return written or None
+    return written
 
 
 def _lines(path: Path) -> list[dict[str, list[int]]]:

@@ -59,21 +59,21 @@ class Recipe:
     def __post_init__(self) -> None:
         """Refuse settings out of range; raises UsageError."""
         for name, least in (("rank", 1), ("batch_tokens", 2), ("pass_tokens", 2), ("seed", 0)):
-            _expect(getattr(self, name) >= least, f"{name} must be at least {least}", self, name)
-        _expect(self.steps is None or self.steps >= 1, "steps must be at least 1", self, "steps")
+            self._expect(name, getattr(self, name) >= least, f"at least {least}")
+        self._expect("steps", self.steps is None or self.steps >= 1, "at least 1")
         for name in ("lr", "lr_global"):
-            rate = getattr(self, name)
-            _expect(math.isfinite(rate) and rate > 0, f"{name} must be above 0", self, name)
+            self._expect(name, 0 < getattr(self, name) < math.inf, "a number above 0")
         for name in ("replay_share", "fake_int8", "plain_share", "answers_share"):
-            _expect(0 <= getattr(self, name) <= 1, f"{name} must be 0 .. 1", self, name)
-        weight = self.hidden_weight
-        _expect(
-            math.isfinite(weight) and weight >= 0, "must not be negative", self, "hidden_weight"
-        )
+            self._expect(name, 0 <= getattr(self, name) <= 1, "a share, 0 .. 1")
+        self._expect("hidden_weight", 0 <= self.hidden_weight < math.inf, "a number of at least 0")
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as a mapping."""
         return asdict(self)
+
+    def _expect(self, name: str, holds: bool, what: str) -> None:
+        if not holds:
+            raise UsageError(f"{name}: expected {what}, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ class Budget:
         """Refuse a budget without an end; raises UsageError."""
         if self.steps is None and self.minutes is None:
             raise UsageError("expected a number of steps or of minutes, got neither")
-        if self.minutes is not None and not (math.isfinite(self.minutes) and self.minutes > 0):
-            raise UsageError(f"minutes must be above 0, got {self.minutes}")
+        if self.minutes is not None and not 0 < self.minutes < math.inf:
+            raise UsageError(f"minutes: expected a number above 0, got {self.minutes}")
 
     def used(self, steps: int, seconds: float) -> float:
         """Return the share of the budget that is used; 1 and more: the run is over."""
@@ -104,8 +104,3 @@ def rate_at(used: float) -> float:
         return max(used / _WARM_UP, 0.1)
     left = min(1.0, (used - _WARM_UP) / (1 - _WARM_UP))
     return _LEAST + (1 - _LEAST) * (1 + math.cos(math.pi * left)) / 2
-
-
-def _expect(holds: bool, rule: str, recipe: Recipe, name: str) -> None:
-    if not holds:
-        raise UsageError(f"{name}: {rule}, got {getattr(recipe, name)}")

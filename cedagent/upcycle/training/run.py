@@ -25,6 +25,7 @@ from cedagent.upcycle.training.heal import Heal
 from cedagent.upcycle.training.int8_rounding import rounding_of
 from cedagent.upcycle.training.pair import Pair, load_untrained
 from cedagent.upcycle.training.recipe import Budget, Precision, Recipe
+from cedagent.upcycle.training.stage import Stage
 from cedagent.upcycle.training.teach import Teach
 from cedagent.upcycle.training.trained_file import (
     check_fits,
@@ -34,7 +35,7 @@ from cedagent.upcycle.training.trained_file import (
     read_trained,
     write_trained,
 )
-from cedagent.upcycle.training.trainer import Cadence, Report, Stage, train
+from cedagent.upcycle.training.trainer import Cadence, Report, train
 
 Split = Literal["train", "heldout"]
 

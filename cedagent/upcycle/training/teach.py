@@ -1,9 +1,10 @@
 """The tool stage: a student learns what to write in transcripts, and stays close to its parent.
 
 Cross-entropy on the trained tokens of transcripts, each output run after a bounded replay as it
-will be served or the text as a whole; beside it, divergence from the parent on plain text, so that
-it does not forget. Knows no format and no tool. Invariant: only global tensors and adapters change,
-those of encoder layers among them.
+will be served or the text as a whole; added to it, divergence from the parent on plain text, so
+that it does not forget. A step's loss is the sum of the two means, whatever their numbers of
+tokens. Knows no format and no tool. Invariant: only global tensors and adapters change, those of
+encoder layers among them.
 """
 
 from __future__ import annotations
@@ -107,12 +108,16 @@ class Teach:
             surprise += float(cross_entropy(rows, batch.targets, head)) * len(rows)
             hits = predictions(rows, head) == batch.targets
             right += int(hits.sum())
-            # An output's tokens stand beside each other, and between two of them is a gap.
-            gaps = (batch.places.diff() != 1).nonzero().flatten() + 1
-            outputs += [bool(part.all()) for part in torch.tensor_split(hits, gaps.cpu())]
+            outputs += [bool(part.all()) for part in by_output(hits, batch.places)]
         figures = {
             "surprise": surprise / n_tokens,
             "tokens_right": right / n_tokens,
             "outputs_right": sum(outputs) / len(outputs),
         }
         return figures | closeness(self._pair, self._held_out_plain)
+
+
+def by_output(rows: Tensor, places: Tensor) -> Sequence[Tensor]:
+    """Return rows [M, ...] of each output: these stand beside each other, with gaps between."""
+    gaps = (places.diff() != 1).nonzero().flatten() + 1
+    return torch.tensor_split(rows, gaps.cpu())

@@ -9,22 +9,18 @@ made. Invariant: a file is applied completely or not at all.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from cedagent.errors import WeightsError
 from cedagent.model.llama.config import LlamaConfig
+from cedagent.upcycle.training.whole_file import read_whole, write_whole
 
-_KEY = "cedagent"
 _SHAPE_FIELDS = ("n_encoder_layers", "decoder_window", "encoder_global_layers")
 """Config fields that say what the weights were trained for."""
 
@@ -52,7 +48,7 @@ def write_trained(
     parent: str,
     stages: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Write a trained file; it appears whole or not at all."""
+    """Write a trained file, whole or not at all; raises CedError when it cannot be written."""
     made: dict[str, Tensor] = {}
     for name, tensor in full.items():
         made[name] = tensor.float() if tensor.ndim == 1 else tensor.bfloat16()
@@ -62,16 +58,7 @@ def write_trained(
         else:
             made[f"{name}.delta"] = (b.float() @ a.float()).bfloat16()
     metadata = {"parent": parent, "made_for": made_for(config), "stages": list(stages)}
-    temporary = path.with_name(f".{path.name}.tmp")
-    save_file(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in made.items()},
-        temporary,
-        # One key alone: several are written in no fixed order.
-        metadata={_KEY: json.dumps(metadata, sort_keys=True)},
-    )
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    write_whole(path, made, values=metadata)
 
 
 def read_trained(path: Path) -> Trained:
@@ -79,15 +66,12 @@ def read_trained(path: Path) -> Trained:
     if not path.is_file():
         raise WeightsError(f"{path}: no such file; expected a trained.safetensors")
     try:
-        with safe_open(path, framework="pt") as file:
-            raw = (cast(Any, file).metadata() or {}).get(_KEY)
-            names: list[str] = list(cast(Any, file).keys())
-            tensors = {name: file.get_tensor(name).float() for name in names}
-        metadata = json.loads(raw or "null")
-    except (SafetensorError, OSError, ValueError) as error:
+        stored, metadata = read_whole(path)
+    except ValueError as error:
         raise WeightsError(f"{path}: not a trained file: {error}") from None
-    if not isinstance(metadata, dict) or not {"parent", "made_for", "stages"} <= metadata.keys():
-        raise WeightsError(f"{path}: expected the metadata of a trained file, got none")
+    if not {"parent", "made_for", "stages"} <= metadata.keys():
+        raise WeightsError(f"{path}: not a trained file: its metadata are another file's")
+    tensors = {name: tensor.float() for name, tensor in stored.items()}
     full, pairs = {}, {}
     for name, tensor in tensors.items():
         matrix, _, part = name.rpartition(".")

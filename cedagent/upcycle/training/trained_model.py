@@ -20,7 +20,7 @@ from cedagent.errors import UsageError
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.llama.weights import write_model
 from cedagent.upcycle.calibration import calibration_documents
-from cedagent.upcycle.convert import _new_directory as new_directory
+from cedagent.upcycle.convert import new_directory
 from cedagent.upcycle.parent import layer_rows
 from cedagent.upcycle.smooth import larger, smoothed
 from cedagent.upcycle.source import Parent, Progress, sha256_file, silent
@@ -53,7 +53,8 @@ def write_trained_model(
     int8 = None
     if config.weights_dtype == "int8":
         int8 = smoothed_anew(made, config, tokenizer_json, progress=report)
-    origin = _origin(model_dir)
+    # What `model pull` made by a recipe and this are two models.
+    origin = {key: value for key, value in _origin(model_dir).items() if key != "recipe"}
     origin |= {"made_by": "cedagent model apply", "trained": trained_record(trained.metadata, file)}
     report("write", 0, 1)
     with new_directory(target) as folder:

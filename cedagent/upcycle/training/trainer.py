@@ -10,47 +10,29 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from cedagent.errors import EngineError
-from cedagent.upcycle.training.adapters import Rounding, TrainedWeights
 from cedagent.upcycle.training.batches import Batch
-from cedagent.upcycle.training.checkpoint import Log, Standing, read_checkpoint, write_checkpoint
+from cedagent.upcycle.training.checkpoint import (
+    LOG,
+    Log,
+    Standing,
+    read_checkpoint,
+    write_checkpoint,
+)
 from cedagent.upcycle.training.optimizer import Optimizer
 from cedagent.upcycle.training.recipe import Budget, Recipe, rate_at
+from cedagent.upcycle.training.stage import Stage
 
-
-class Stage(Protocol):
-    """What is trained, on what, and what is to be small."""
-
-    @property
-    def weights(self) -> TrainedWeights:
-        """The student's tensors."""
-        ...
-
-    @property
-    def rounding(self) -> Rounding | None:
-        """How int8 serving rounds a matrix, where that is known."""
-        ...
-
-    def steps(self) -> Iterator[Sequence[Batch]]:
-        """Yield each step's passes, from the first step on, without end."""
-        ...
-
-    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Return a pass's loss and figures for the log, means over its scored rows."""
-        ...
-
-    def held_out(self) -> dict[str, float]:
-        """Return figures on text that training never sees."""
-        ...
+_END = "end"
+"""The log's last event, once there is nothing more to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +76,8 @@ def train(
 ) -> Standing | None:
     """Run steps until the budget is used; None when `should_stop` said so before.
 
-    Goes on from the folder's checkpoint and leaves one there, whatever ends it. Raises EngineError
+    Goes on from the folder's checkpoint and leaves one there. A smaller budget than before, used up
+    already, ends a run where it stands; one that has ended is left as it is. Raises EngineError
     when the loss is no number, UsageError for another run's checkpoint.
     """
     run = _Run(stage, folder, recipe, budget, identity, cadence or Cadence())
@@ -121,15 +104,14 @@ class _Run:
             lr=recipe.lr,
             lr_whole=recipe.lr_global,
         )
-        standing = read_checkpoint(folder, identity)
+        self._found = found = read_checkpoint(folder, identity)
         self._step = self._tokens = 0
         self._before_s = 0.0
-        if standing is not None:
-            self._step, self._tokens = standing.step, standing.tokens
-            self._before_s = standing.seconds
-            self._optimizer.restore(standing.tensors, steps=standing.step)
+        if found is not None:
+            self._step, self._tokens, self._before_s = found.step, found.tokens, found.seconds
+            self._optimizer.restore(found.tensors, steps=found.step)
         self._first_tokens = self._tokens
-        self._log = Log(folder / "log.jsonl", steps=self._step)
+        self._log = Log(folder / LOG, steps=None if found is None else found.step)
         self._started = time.monotonic()
         self._saved_s = self._before_s
 
@@ -137,22 +119,30 @@ class _Run:
     def _seconds(self) -> float:
         return self._before_s + time.monotonic() - self._started
 
+    @property
+    def _is_over(self) -> bool:
+        return self._step > 0 and self._budget.used(self._step, self._seconds) >= 1
+
     def to_end(self, report: Report, should_stop: Callable[[], bool]) -> Standing | None:
-        if self._step and self._budget.used(self._step, self._seconds) >= 1:
-            return self._save()
-        passes = self._stage.steps()
-        for _ in range(self._step):
-            next(passes)
-        self._log.write("resume" if self._step else "start", self._step, **self._identity)
-        if not self._step:
+        if self._found is not None and self._is_over and self._log.last_event == _END:
+            return self._found
+        event = "start" if self._found is None else "resume"
+        self._log.write(event, self._step, **self._identity)
+        if self._found is None:
             self._held_out()
         held_out_s = self._seconds
         report(self._status(None))
-        while self._budget.used(self._step, self._seconds) < 1:
+        if not self._is_over:
+            passes = self._stage.steps()
+            for _ in range(self._step):
+                if should_stop():
+                    self._stop()
+                    return None
+                next(passes)
+        while not self._is_over:
             loss = self._one_step(next(passes), should_stop)
             if loss is None:
-                self._save()
-                self._log.write("stop", self._step, seconds=round(self._seconds, 1))
+                self._stop()
                 return None
             if self._seconds - self._saved_s >= self._cadence.checkpoint_s:
                 self._save()
@@ -160,10 +150,14 @@ class _Run:
                 self._held_out()
                 held_out_s = self._seconds
             report(self._status(loss))
-        self._held_out()
         standing = self._save()
-        self._log.write("end", self._step, seconds=round(self._seconds, 1), tokens=self._tokens)
+        self._held_out()
+        self._log.write(_END, self._step, seconds=round(self._seconds, 1), tokens=self._tokens)
         return standing
+
+    def _stop(self) -> None:
+        self._save()
+        self._log.write("stop", self._step, seconds=round(self._seconds, 1))
 
     def _one_step(self, batches: Sequence[Batch], should_stop: Callable[[], bool]) -> float | None:
         """Run one step and return its loss; None, and nothing changed, when told to stop."""
