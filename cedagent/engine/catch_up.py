@@ -81,7 +81,8 @@ def _run_again(
         if not before_tile(state.settled, state.settled):
             if not rerun.empty_from:
                 # What whole windows led to is exact: the next run goes on from there.
-                windows.finish(state, rerun.scratch, empty_from=0)
+                with engine.forward():
+                    windows.finish(state, rerun.scratch, empty_from=0)
             return CaughtUp(state, reused.ram, reused.disk, n_rows, finished=False)
         with engine.forward():
             differs_at = windows.rerun_tile(
@@ -91,7 +92,9 @@ def _run_again(
         if differs_at is not None:
             _distrust(engine, ids[: state.settled], differs_at)
             return CaughtUp(engine.family.new_state(), rerun=n_rows)
-    windows.finish(state, rerun.scratch, empty_from=rerun.empty_from)
+    # Held, too: another thread's sequence may be copying this one's windows.
+    with engine.forward():
+        windows.finish(state, rerun.scratch, empty_from=rerun.empty_from)
     return CaughtUp(state, reused.ram, reused.disk, n_rows)
 
 

@@ -68,10 +68,7 @@ class StoredRows:
         start = min(start, self.stop)
         if start <= self.base:
             return
-        rows = self.stored(start, self.stop)
-        self.base = self.stop = start
-        self._codes, self._scales, self._values = self._zeros(0)
-        self.write(start, rows)
+        self._move(start, max(self.stop - start, _FIRST_CAPACITY))
 
     def copy_rows(self, source: StoredRows, start: int, stop: int) -> None:
         """Copy rows [start, stop) of another run; an empty run begins there."""
@@ -86,14 +83,18 @@ class StoredRows:
         return slice(start - self.base, stop - self.base)
 
     def _reserve(self, stop: int) -> None:
-        have = len(self._codes)
-        if stop - self.base <= have:
-            return
-        old = self._codes, self._scales, self._values
-        self._codes, self._scales, self._values = self._zeros(
-            max(stop - self.base, 2 * have, _FIRST_CAPACITY)
-        )
-        self._codes[:have], self._scales[:have], self._values[:have] = old
+        needed, have = stop - self.base, len(self._codes)
+        if needed > have:
+            self._move(self.base, max(needed, 2 * have, _FIRST_CAPACITY))
+
+    def _move(self, base: int, capacity: int) -> None:
+        """Take new memory for `capacity` rows from `base` on, with what is held of them."""
+        made = self._zeros(capacity)
+        kept = self._kept(base, self.stop)
+        for new, old in zip(made, (self._codes, self._scales, self._values), strict=True):
+            new[: self.stop - base] = old[kept]
+        # Together and at the end: Ctrl-C on the way must leave the rows that there were.
+        self.base, (self._codes, self._scales, self._values) = base, made
 
     def _zeros(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return codes, scales and values; zeros, since unseen rows must be finite, too."""

@@ -159,6 +159,7 @@ def test_exact_equals_full_bit_for_bit(models, path):
         assert exact == full
 
 
+@pytest.mark.slow
 def test_native_and_reference_agree_but_for_rounding(models):
     ids = some_ids(300)
     native, reference, precise = (

@@ -86,12 +86,12 @@ class SequenceState:
         return made
 
     def copy_settled(self, source: SequenceState, stop: int) -> None:
-        """Copy settled rows [settled, stop) and their derived rows from another sequence."""
+        """Copy rows [settled, stop), settled there, and what is derived of them."""
         start = self.settled
         for layer in self.global_layers:
             self.encoder[layer].copy_rows(source.encoder[layer], start, stop)
         self.write_e_out(start, source.stored_e_out(start, stop))
-        derived = min(stop, source.derived, source.settled)
+        derived = min(stop, source.derived)
         if derived > self.derived:
             for mine, theirs in zip(self.global_rows, source.global_rows, strict=True):
                 mine.copy_rows(theirs, self.derived, derived)
