@@ -105,6 +105,7 @@ def test_results_are_appended_in_call_order_though_the_slower_is_first(scripted:
     assert order == [2, 1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["wait", "await_"])
 def test_parallel_calls_run_at_the_same_time(scripted: Make, name: str) -> None:
     calls = "\n".join(call(name, seconds=0.5, say=str(i)) for i in range(5))
@@ -325,6 +326,7 @@ def test_a_tool_may_run_an_agent_itself(scripted: Make) -> None:
     assert result.tool_calls[0].result == "Inner answer."
 
 
+@pytest.mark.slow
 def test_arun_never_blocks_the_event_loop(scripted: Make) -> None:
     async def main() -> tuple[str, float, str]:
         threads: list[str] = []

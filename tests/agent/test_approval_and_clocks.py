@@ -52,6 +52,7 @@ def test_a_timeout_does_not_wait_until_the_output_is_settled(
                 answered.set()
 
 
+@pytest.mark.slow
 def test_no_tool_starts_before_all_are_approved_and_no_clock_runs(scripted: Make) -> None:
     order: list[str] = []
 

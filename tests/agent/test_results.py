@@ -42,6 +42,7 @@ def test_results_are_text_or_compact_json() -> None:
 
 
 @settings(max_examples=60, deadline=None)
+@pytest.mark.slow
 @given(
     text=st.builds(
         lambda piece, n: piece * n,

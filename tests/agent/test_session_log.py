@@ -157,6 +157,7 @@ def test_a_session_without_a_message_leaves_no_file(scripted: Make) -> None:
     assert list(sessions_dir().glob("*")) == []
 
 
+@pytest.mark.slow
 def test_one_process_per_session(scripted: Make, tiny: Path) -> None:
     agent = ca.Agent(scripted("One.", "Two."))
     script = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,6 +50,7 @@ def outcome(read_: tuple[Output, list[ParserEvent]]) -> tuple[Output, list[str]]
     return output, deltas
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(pieces=PIECES, thinking=st.booleans())
 def test_the_result_does_not_depend_on_how_ids_split_the_text(

@@ -60,6 +60,7 @@ def at_poll(n):
     return lambda: next(polls, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [4, *map(slow, (0, 1, 5, 6))])
 def test_a_stopped_prefill_keeps_whole_tiles_and_goes_on(model, tmp_path, expected, n):
     engine = with_store(model, tmp_path / "kv")

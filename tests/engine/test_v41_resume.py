@@ -191,6 +191,7 @@ def test_at_every_edge_in_every_mode(models, reader, name, with_snapshots, optio
     assert not engine.notices
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [("W = 16", {}), slow("W = 100", {}), slow("W = 100", {"replay_windows": 2})],

@@ -600,6 +600,7 @@ def test_a_directory_without_weights_is_refused(tmp_path, config):
 # Digests.
 
 
+@pytest.mark.slow
 def test_a_digest_is_of_contents_scales_included(model_dir, config):
     names = ["layers.0.attn.wkv.weight", "norm.weight"]
     first = keep(model_dir, config)

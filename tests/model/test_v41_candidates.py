@@ -73,6 +73,7 @@ def test_shrunken_blocks_change_what_later_sources_pick_and_the_logits(run):
     assert torch.equal(trace["logits", None][: 4 * BLOCK], off["logits", None][: 4 * BLOCK])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_blocks", [1, 4, 6])
 def test_later_sources_pick_inside_the_blocks_alone(run, n_blocks):
     trace = run(candidate_topk_blocks=n_blocks)

@@ -10,6 +10,7 @@ import pytest
 WORKER = Path(__file__).with_name("crash_worker.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["before", "torn"])
 def test_kill_at_every_step_of_a_commit(tmp_path: Path, run_python: Any, mode: str) -> None:
     done = run_python(WORKER.read_text(), tmp_path, mode, 1, cwd=tmp_path)

@@ -83,6 +83,7 @@ def report(models):
     return door.prepare(models[0], settings=SETTINGS, generators=GENERATORS).run()
 
 
+@pytest.mark.slow
 def test_a_report_says_what_is_needed_to_measure_it_again(report, models):
     config = json.loads((models[0] / "config.json").read_text())
     assert report.model == str(models[0])

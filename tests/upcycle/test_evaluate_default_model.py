@@ -1,7 +1,5 @@
 """The default model through `cedagent model eval --quick`, and its held-out material."""
 
-import time
-
 import pytest
 
 from cedagent.chat.tokenizer import Tokenizer
@@ -13,14 +11,11 @@ from cedagent.upcycle.pull import pull
 pytestmark = pytest.mark.slow
 
 
-def test_a_third_of_a_quick_look_takes_less_than_50_seconds(tmp_path, capsys):
+def test_a_third_of_a_quick_look_has_every_figure(tmp_path, capsys):
     file = tmp_path / "quick.json"
     pull()
-    before = time.process_time()
     sizes = ["--quick", "--n", "2", "--texts", "1"]
     assert run(["model", "eval", *sizes, "--json", str(file)]) == 0
-    # Of the processor: what else runs on the machine has no part in it.
-    assert time.process_time() - before < 50
     (model,) = read_report(file)
     figures = {figure.key: figure.value for figure in model.figures}
     expected = {"kl_after_prefill", "tool_known", "tool_unseen", "answer", "later_calls", "needle"}
