@@ -105,6 +105,7 @@ SHAPES: list[tuple[int, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("line", "values", "said"), SHAPES, ids=str)
+@pytest.mark.slow
 def test_a_whole_line_of_a_wrong_shape_is_one_clear_line(
     tiny: Path, lines: list[bytes], line: int, values: dict[str, Any], said: str
 ) -> None:

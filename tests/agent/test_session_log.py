@@ -36,6 +36,7 @@ def add(a: int, b: int = 2) -> int:
     return a + b
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(entries=st.lists(st.fixed_dictionaries({"kind": st.just("x"), "value": JSON}), min_size=1))
 def test_lines_round_trip(entries: list[dict[str, object]]) -> None:

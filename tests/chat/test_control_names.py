@@ -76,6 +76,7 @@ def schema_of(key: str, value: str) -> dict[str, Any]:
     return obj({key: {"type": "boolean"}, "e": {"enum": [value]}, "o": inner}, key, "e", "o")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [*CONTROL, "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}User>", "<think>x", "a</think>b"],

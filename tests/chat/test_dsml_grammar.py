@@ -229,6 +229,7 @@ def test_all_else_is_json_and_never_a_text(
             assert can(tool, awkward_dsml, tag) == expected, value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schema", "fault"),
     [

@@ -233,6 +233,7 @@ def test_a_session_goes_on_from_the_store_as_without_one(cli: Cli, v41: Path) ->
     )
 
 
+@pytest.mark.slow
 def test_what_was_warmed_is_a_hit_that_kv_explains(cli: Cli, v41: Path, tmp_path: Path) -> None:
     rules = tmp_path / "rules.txt"
     rules.write_text(RULES)

@@ -105,6 +105,7 @@ def test_full_is_the_definition(model_dir, n_tokens):
     torch.testing.assert_close(got.double(), expected, atol=2e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replay_windows", [1, 2, 3])
 @pytest.mark.parametrize("n_tokens", [1, 19, 20, 21, 39, 41, 60, 61, 128, 300])
 def test_bounded_is_the_definition(model_dir, n_tokens, replay_windows):
@@ -131,6 +132,7 @@ def test_the_error_of_bounded_falls_as_replay_windows_grows(model_dir):
     assert errors[0] > 3 * errors[1] > 9 * errors[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["int8", "float32"])
 @pytest.mark.parametrize("n_tokens", [1, 2, 127, 128, 129, 300])
 def test_yoco_needs_one_decoder_row(yoco_dir, precision, n_tokens):

@@ -69,6 +69,7 @@ def test_every_mode_of_a_layer_is_there(engines):
         assert config.engram_layer_ids == {"ours": (1, 2), "v41_tiny_engram": (1, 3)}.get(name, ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "prefill"),
     [case if case in QUICK else slow(*case) for case in [(g, p) for g in GOLDEN for p in PREFILLS]],

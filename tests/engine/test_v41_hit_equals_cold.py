@@ -64,6 +64,7 @@ def settled_tokens(anchor):
     return len(anchor.ids) // 128 * 128
 
 
+@pytest.mark.slow
 def test_answers_at_different_anchors_differ(held):
     """So that equal digests below mean something."""
     positions = {len(anchor.ids) for anchor in held.anchors}

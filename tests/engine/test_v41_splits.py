@@ -39,6 +39,7 @@ def test_two_texts_differ_in_everything_that_is_compared(small):
     assert all(x != y for x, y in zip(ours, theirs, strict=True))
 
 
+@pytest.mark.slow
 def test_one_cut_on_each_side_of_every_edge(small):
     ids = some_ids(271)
     expected = run(alone(small), ids)
@@ -69,6 +70,7 @@ def test_an_append_of_nothing_changes_nothing(small, n):
     assert run(alone(small), ids, [], []) == run(alone(small), ids)
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(data=st.data())
 def test_any_split_of_any_length(small, data):

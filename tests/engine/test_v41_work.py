@@ -144,6 +144,7 @@ def expect_sums(usage, n_tokens):
     assert usage.rerun % 128 == 0
 
 
+@pytest.mark.slow
 def test_usage_sums_to_the_prompt_in_every_situation(model, tmp_path):
     rng = random.Random(3)
     engine = with_store(model, tmp_path / "kv")

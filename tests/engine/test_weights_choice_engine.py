@@ -35,6 +35,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny(tmp_path_factory.mktemp("model") / "llama")
 
 
+@pytest.mark.slow
 def test_rows_stored_with_one_choice_serve_the_other_with_the_same_bits(
     v41: Path, tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def whole(engine):
     return layers_of(sequence._state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_tokens", [1, 15, 17, 127, 130])
 def test_window_rows_are_at_their_absolute_positions(engine, whole, n_tokens):
     """Slot by slot: a prefix leaves, in every layer, the rows of the longer run."""

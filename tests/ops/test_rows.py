@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from ced_kernels.rows import Rows, quantize_rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale_dtype", [torch.float16, torch.float32])
 @settings(max_examples=60, deadline=None)
 @given(values=st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=33))

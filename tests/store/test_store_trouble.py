@@ -47,6 +47,7 @@ def break_files(monkeypatch: pytest.MonkeyPatch, method: str, kind: str) -> None
     monkeypatch.setattr(Files, method, fails(kind, only_writing=method == "open"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "kind"), [pair for pair in BOTH if pair[0] in WRITING])
 def test_trouble_while_committing_ends_writing_with_one_notice(
     kit: Any, monkeypatch: pytest.MonkeyPatch, method: str, kind: str
@@ -81,6 +82,7 @@ def test_trouble_while_committing_ends_writing_with_one_notice(
     assert kit.commit(store, kit.ids(3, seed=91)).blocks == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "kind"), BOTH)
 @pytest.mark.parametrize("existing", [False, True])
 def test_trouble_at_open_gives_a_store_that_misses(
