@@ -1,9 +1,8 @@
 """KvCache: rows that are forgotten are gone, the others stay, and any bit makes a difference."""
 
-import sys
-
 import pytest
 import torch
+from interruption import interrupted
 
 from cedagent.model.llama import cache as module
 from cedagent.model.llama.cache import KvCache
@@ -89,25 +88,6 @@ def test_rows_may_be_dropped_outside_of_inference_mode(config):
         cache.room(300, 301).codes[:] = 1
 
 
-def interrupted(work, n):
-    """Run `work` with Ctrl-C before the n-th line of the module; False where it has fewer."""
-    lines, before = iter([*[False] * n, True]), sys.gettrace()
-
-    def on_line(frame, event, arg):
-        if event == "line" and next(lines, False):
-            raise KeyboardInterrupt
-        return on_line
-
-    sys.settrace(lambda frame, *_: on_line if frame.f_code.co_filename == module.__file__ else None)
-    try:
-        work()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
-
-
 @pytest.mark.parametrize("int8", [True, False])
 @pytest.mark.parametrize(
     "move", [lambda c: c.reserve(900), lambda c: c.drop_before(60)], ids=["reserve", "drop"]
@@ -116,7 +96,7 @@ def test_ctrl_c_while_rows_move_loses_none(config, int8, move):
     expected, n = parts(filled(config, 700, int8=int8), 60, 700), 0
     while True:
         cache = filled(config, 700, int8=int8)
-        if not interrupted(lambda held=cache: move(held), n):
+        if not interrupted(lambda held=cache: move(held), n, module):
             break
         assert same(parts(cache, 60, 700), expected), f"line {n}"
         rows = cache.room(700, 701)

@@ -1,9 +1,8 @@
 """Rows of codes in memory: Ctrl-C at any moment leaves what was there."""
 
-import sys
-
 import pytest
 import torch
+from interruption import interrupted
 
 from ced_kernels.block_codes import WINDOW
 from cedagent.model import stored_rows as module
@@ -27,25 +26,6 @@ def held(rows, start):
     return [stored.codes.clone(), stored.scales.clone(), rows.values(start, N).clone()]
 
 
-def interrupted(work, n):
-    """Run `work` with Ctrl-C before the n-th line of the module; False where it has fewer."""
-    lines, before = iter([*[False] * n, True]), sys.gettrace()
-
-    def on_line(frame, event, arg):
-        if event == "line" and next(lines, False):
-            raise KeyboardInterrupt
-        return on_line
-
-    sys.settrace(lambda frame, *_: on_line if frame.f_code.co_filename == module.__file__ else None)
-    try:
-        work()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
-
-
 @pytest.mark.parametrize(
     "move", [lambda r: r.write(N, encoded(500)), lambda r: r.drop_before(60)], ids=["grow", "drop"]
 )
@@ -53,7 +33,7 @@ def test_ctrl_c_while_rows_move_loses_none(move):
     expected, n = held(filled(), 60), 0
     while True:
         rows = filled()
-        if not interrupted(lambda rows=rows: move(rows), n):
+        if not interrupted(lambda rows=rows: move(rows), n, module):
             break
         assert all(map(torch.equal, held(rows, 60), expected)), f"line {n}"
         rows.write(N, encoded(500))
