@@ -47,7 +47,9 @@ def talk_turn(draw: Draw, tools: Sequence[ToolSpec]) -> Turn:
 
 def _stored(draw: Draw) -> Turn:
     asks, answer = _pair(draw)
-    return simple_turn(ask(draw.pick(asks), {}, draw=draw, around=0.15).text(), answer)  # type: ignore[union-attr]
+    wording = ask(draw.pick(asks), {}, draw=draw, around=0.15)
+    assert wording is not None
+    return simple_turn(wording.text(), answer)
 
 
 def _pair(draw: Draw) -> tuple[tuple[str, ...], str]:
