@@ -31,13 +31,13 @@ def heal(model_dir, folder, recipe=RECIPE, **more):
     return run(model_dir, folder, recipe=recipe, **more)
 
 
-def stage_of(model_dir, recipe):
+def stage_of(model_dir, recipe, texts=None):
     """The stage that a run of this recipe trains, alone."""
     config = LlamaConfig.load(model_dir)
     tensors = load_file(model_dir / "model.safetensors")
     pair = Pair(config, tensors, dtype=torch.float32, device=torch.device("cpu"))
     room = Room(config, recipe.pass_tokens, recipe.replay_share, LENGTHS)
-    texts, seed = Texts(), recipe.seed
+    texts, seed = texts or Texts(), recipe.seed
     plain, held_out = texts.plain("train", seed), texts.plain("heldout", 0)
     if recipe.stage == "heal":
         return Heal(pair, recipe, plain=plain, held_out=held_out, room=room)

@@ -19,8 +19,9 @@ from cedagent.errors import UsageError
 from cedagent.model.tokenizer_build import build_tiny
 from cedagent.testing import ScriptedModel, write_tiny_tokenizer
 from cedagent.upcycle.data import Conversation, heldout_conversations, render, tool_examples
+from cedagent.upcycle.data.conversation import Said, Turn
 from cedagent.upcycle.data.examples import conversations
-from cedagent.upcycle.data.rendering import spell
+from cedagent.upcycle.data.rendering import WORDING, output_ids, spell, weights
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +146,7 @@ def test_only_what_the_model_writes_is_trained(some, fmt, tokenizer) -> None:
         assert len(example.ids) == len(example.trained)
         spans = []
         marked = zip(example.ids, example.trained, strict=True)
-        for is_trained, group in itertools.groupby(marked, key=lambda pair: pair[1]):
+        for is_trained, group in itertools.groupby(marked, key=lambda pair: pair[1] > 0):
             if is_trained:
                 ids = [token for token, _ in group]
                 assert ids[-1] == end
@@ -154,6 +155,45 @@ def test_only_what_the_model_writes_is_trained(some, fmt, tokenizer) -> None:
         outputs = [output for turn in conversation.turns for output in turn.outputs]
         taught = [output for output in outputs if output.trained]
         assert spans == [spell(o.calls, fmt) if o.calls else o.text for o in taught]
+
+
+def test_words_that_could_be_others_count_for_little(some, fmt, tokenizer) -> None:
+    found = {"calls": 0, "needed": 0, "wording": 0}
+    for output in (o for c in some for turn in c.turns for o in turn.outputs if o.trained):
+        ids = output_ids(output, fmt, tokenizer=tokenizer)
+        counted = weights(output, ids, tokenizer=tokenizer)
+        assert len(counted) == len(ids)
+        assert counted[0] == counted[-1] == 1
+        if output.calls:
+            assert set(counted) == {1}
+            found["calls"] += 1
+            continue
+        needed: set[int] = set()
+        for value in output.contains:
+            at = output.text.encode().find(value.encode())
+            while at >= 0:
+                needed |= set(range(at, at + len(value.encode())))
+                at = output.text.encode().find(value.encode(), at + 1)
+        at = 0
+        for token, weight in list(zip(ids, counted, strict=True))[:-1]:
+            size = len(tokenizer.token_bytes(token) or b"")
+            is_needed = at == 0 or bool(needed & set(range(at, at + size)))
+            assert weight == (1 if is_needed else WORDING)
+            found["needed" if is_needed and at else "wording"] += 1
+            at += size
+    assert min(found.values()) > 20, found
+
+
+def test_the_example_says_how_much_each_token_counts(fmt, tokenizer) -> None:
+    said = Said(text="It is noon.", contains=("noon",))
+    made = render(Conversation("x", None, (), (Turn("When?", (said,)),)), fmt, tokenizer=tokenizer)
+    ids = output_ids(said, fmt, tokenizer=tokenizer)
+    start = made.trained.index(1.0)
+    assert list(made.ids[start : start + len(ids)]) == ids
+    assert list(made.trained[start : start + len(ids)]) == weights(said, ids, tokenizer=tokenizer)
+    assert WORDING in made.trained
+    assert not any(made.trained[:start])
+    assert not any(made.trained[start + len(ids) :])
 
 
 def test_wrong_turns_are_there_and_never_trained(tokenizer, fmt) -> None:

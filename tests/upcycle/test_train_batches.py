@@ -101,6 +101,27 @@ def test_a_whole_transcript_is_one_stretch_up_to_its_last_trained_token():
     assert batch.targets.tolist() == [20, 21, 22, 23, 24]
 
 
+@pytest.mark.parametrize("replay_share", [0.0, 1.0])
+def test_rows_count_as_much_as_the_tokens_after_them(replay_share):
+    counts = {11: 0.25, 12: 1.0, 40: 0.5, 41: 0.75, 90: 0.25}
+    made = [
+        Made(list(range(100)), [counts.get(i, 0.0) for i in range(100)]),
+        Made([500] * 90, [0.0] * 89 + [1.0]),
+    ]
+    passes = transcript_passes(
+        iter(made),
+        n_tokens=190,
+        room=room(pass_tokens=120, replay_share=replay_share),
+        draw=Random(0),
+    )
+    first, second = passes
+    weights = first.weights.tolist()
+    assert dict(zip(first.targets.tolist(), weights, strict=True)) == counts
+    assert second.weights.tolist() == [1.0]
+    # Of the sum of all weights, whatever the number of rows.
+    assert [first.share, second.share] == pytest.approx([2.75 / 3.75, 1 / 3.75])
+
+
 def test_what_is_too_long_or_has_nothing_to_predict_is_left_out():
     fits = Made([1, 2, 3], [False, False, True])
     examples = [Made([4] * 601, [True] * 601), Made([5, 6], [True, False]), Made([], []), fits]

@@ -37,10 +37,12 @@ def test_distillation_is_the_divergence_and_its_gradient(rows, temperature):
         assert torch.allclose(a, b, atol=1e-6, rtol=1e-4)
 
 
-def test_cross_entropy_is_the_surprise_and_its_gradient(rows):
+def test_cross_entropy_is_the_weighted_surprise_and_its_gradient(rows):
     student, _, head, targets = rows
-    expected = F.cross_entropy(student @ head.t(), targets)
-    found = losses.cross_entropy(student, targets, head)
+    weights = torch.linspace(0.1, 1, M)
+    each = F.cross_entropy(student @ head.t(), targets, reduction="none")
+    expected = (weights * each).sum() / weights.sum()
+    found = losses.cross_entropy(student, targets, weights, head)
     for a, b in zip(
         value_and_gradient(found, student), value_and_gradient(expected, student), strict=True
     ):

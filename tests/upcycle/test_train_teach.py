@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
+import torch
 from safetensors.torch import load_file
-from training import Texts, made
-from training_runs import StopAfter, heal, log_of, same
+from training import Made, Texts, made
+from training_runs import StopAfter, heal, log_of, same, stage_of
 
 from cedagent.engine import Engine
 from cedagent.upcycle.training.checkpoint import RESULT
@@ -89,6 +90,26 @@ def test_plain_text_keeps_the_student_with_its_parent(model_dir, taught, tmp_pat
     with_plain, without = (log_of(folder, "held_out")[1]["kl"] for folder in (taught, tmp_path))
     assert with_plain < 0.8 * without
     assert not any("divergence" in step for step in log_of(tmp_path, "step"))
+
+
+class LastCounts(Texts):
+    """The same transcripts; only the last token of an output counts in full."""
+
+    def transcripts(self, split, seed):
+        for example in super().transcripts(split, seed):
+            some = zip(example.ids, example.trained, strict=True)
+            yield Made(example.ids, [(1.0 if i == 2 else 0.2) if t else 0.0 for i, t in some])
+
+
+def test_tokens_that_could_be_others_are_neither_right_nor_wrong(model_dir, monkeypatch):
+    stage = stage_of(model_dir, RECIPE, LastCounts())
+    stage.weights.refresh()
+    monkeypatch.setattr(
+        "cedagent.upcycle.training.teach.predictions",
+        lambda rows, head: torch.full((len(rows),), 2),
+    )
+    found = stage.held_out()
+    assert (found["tokens_right"], found["outputs_right"]) == (1.0, 1.0)
 
 
 def test_every_layer_has_adapters_and_the_rest_is_untouched(model_dir, begun):

@@ -21,8 +21,8 @@ class Example:
     """Token ids to learn from."""
 
     ids: tuple[int, ...]
-    trained: tuple[bool, ...]
-    """For each id, whether predicting it counts."""
+    trained: tuple[float, ...]
+    """For each id, how much predicting it counts, 0 .. 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def plain_examples(
 
 def plain_example(ids: Sequence[int]) -> Example:
     """Return ids as an example: every id but the first is predicted."""
-    return Example(tuple(ids), (False, *[True] * (len(ids) - 1)))
+    return Example(tuple(ids), (0.0, *[1.0] * (len(ids) - 1)))
 
 
 def interleaved(

@@ -9,7 +9,7 @@ text. Invariant: step n of a stage is a function of the examples, the seed and n
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal, NamedTuple, Protocol
 
@@ -30,7 +30,7 @@ Kind = Literal["distill", "predict"]
 
 
 class Example(Protocol):
-    """Token ids, and which of them are to be predicted."""
+    """Token ids, and how much predicting each of them counts."""
 
     @property
     def ids(self) -> Sequence[int]:
@@ -38,16 +38,17 @@ class Example(Protocol):
         ...
 
     @property
-    def trained(self) -> Sequence[bool]:
-        """Whether ids[i] is to be predicted from what stands before it."""
+    def trained(self) -> Sequence[float]:
+        """How much predicting ids[i] from what stands before it counts; 0: not at all."""
         ...
 
 
 class Scored(NamedTuple):
-    """Some decoder rows, and the positions among them whose logits count."""
+    """Some decoder rows, the positions among them whose logits count, and how much they do."""
 
     stretch: Stretch
     positions: Sequence[int]
+    weights: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,10 @@ class Batch:
     """[M] int64, the scored ones among the stretches' rows."""
     places: Tensor
     """[M] int64, the same rows among all N."""
+    weights: Tensor
+    """[M] float32, how much each counts."""
     share: float = 1.0
-    """Its part of the mean over all scored rows of its kind in the step."""
+    """Its part of the weighted mean over all scored rows of its kind in the step."""
 
     @property
     def targets(self) -> Tensor:
@@ -75,9 +78,8 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch with its tensors on `device`."""
-        moved = (part.to(device) for part in (self.ids, self.rows, self.places))
-        ids, rows, places = moved
-        return Batch(self.kind, ids, self.documents, self.stretches, rows, places, self.share)
+        tensors = ("ids", "rows", "places", "weights")
+        return replace(self, **{name: getattr(self, name).to(device) for name in tensors})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def plain_passes(stream: TokenStream, *, n_tokens: int, room: Room, draw: Random
         n = max(1, min(room.pass_tokens, left) // length)
         some = Documents(0, n, length)
         scored = _replays(some, room.config, first_end) if is_replay else []
-        scored = scored or [Scored(Stretch(some, 0, length), range(length))]
+        scored = scored or [Scored(Stretch(some, 0, length), range(length), [1.0] * length)]
         found.append(_batch("distill", stream.take(n * length), scored))
         left -= n * length
     return _with_shares(found)
@@ -161,10 +163,12 @@ def transcript_passes(
         if is_replay:
             for start, stop in outputs:
                 first = start - room.config.replay_rows(start)
-                scored.append(Scored(Stretch(one, first, stop - 1), range(start - 1, stop - 1)))
+                stretch, counted = Stretch(one, first, stop - 1), example.trained[start:stop]
+                scored.append(Scored(stretch, range(start - 1, stop - 1), counted))
         else:
             positions = [p for start, stop in outputs for p in range(start - 1, stop - 1)]
-            scored.append(Scored(Stretch(one, 0, positions[-1] + 1), positions))
+            counted = [example.trained[p + 1] for p in positions]
+            scored.append(Scored(Stretch(one, 0, positions[-1] + 1), positions, counted))
         left -= length
     return _with_shares([*found, _batch("predict", ids, scored)])
 
@@ -182,11 +186,12 @@ def _replays(some: Documents, config: LlamaConfig, first_end: int) -> list[Score
     found = []
     for end in range(1 + first_end % min(period, length), length + 1, period):
         start, stop = end - config.replay_rows(end), min(length, end + window)
-        found.append(Scored(Stretch(some, start, stop), range(end - 1, stop)))
+        rows = range(end - 1, stop)
+        found.append(Scored(Stretch(some, start, stop), rows, [1.0] * len(rows)))
     return found
 
 
-def _outputs(trained: Sequence[bool]) -> list[tuple[int, int]]:
+def _outputs(trained: Sequence[float]) -> list[tuple[int, int]]:
     """Return the runs (start, stop) of trained tokens; the first token follows nothing."""
     found: list[tuple[int, int]] = []
     for i in range(1, len(trained)):
@@ -198,27 +203,27 @@ def _outputs(trained: Sequence[bool]) -> list[tuple[int, int]]:
 
 
 def _batch(kind: Kind, ids: Sequence[int], scored: Sequence[Scored]) -> Batch:
-    rows, places, used = [], [], 0
-    for stretch, wanted in scored:
+    rows, places, weights, used = [], [], list[float](), 0
+    for stretch, wanted, counted in scored:
         some, start, stop = stretch
         positions = torch.tensor(wanted, dtype=torch.int64)
         document = torch.arange(some.n).unsqueeze(1)
         rows.append((used + document * (stop - start) + positions - start).flatten())
         places.append((some.offset + document * some.length + positions).flatten())
+        weights += list(counted) * some.n
         used += stretch.n_rows
     return Batch(
         kind=kind,
         ids=torch.tensor(ids, dtype=torch.int64),
-        documents=tuple(dict.fromkeys(stretch.documents for stretch, _ in scored)),
-        stretches=tuple(stretch for stretch, _ in scored),
+        documents=tuple(dict.fromkeys(stretch.documents for stretch, *_ in scored)),
+        stretches=tuple(stretch for stretch, *_ in scored),
         rows=torch.cat(rows),
         places=torch.cat(places),
+        weights=torch.tensor(weights, dtype=torch.float32),
     )
 
 
 def _with_shares(batches: Sequence[Batch]) -> list[Batch]:
-    total = sum(len(batch.rows) for batch in batches)
-    return [
-        Batch(b.kind, b.ids, b.documents, b.stretches, b.rows, b.places, len(b.rows) / total)
-        for b in batches
-    ]
+    counted = [float(batch.weights.sum()) for batch in batches]
+    total = sum(counted)
+    return [replace(b, share=part / total) for b, part in zip(batches, counted, strict=True)]

@@ -32,10 +32,13 @@ def distillation(student: Tensor, parent: Tensor, head: Tensor, *, temperature: 
     return total / len(student)
 
 
-def cross_entropy(student: Tensor, targets: Tensor, head: Tensor) -> Tensor:
-    """Return the mean of -log p(target), in nats: student [M, D], targets [M], head [V, D]."""
-    total: Tensor = cast(Any, _CrossEntropy).apply(student, targets, head)
-    return total / len(student)
+def cross_entropy(student: Tensor, targets: Tensor, weights: Tensor, head: Tensor) -> Tensor:
+    """Return the weighted mean of -log p(target), in nats.
+
+    student [M, D] after the final norm, targets [M], weights [M] above 0, head [V, D] -> scalar.
+    """
+    total: Tensor = cast(Any, _CrossEntropy).apply(student, targets, weights, head)
+    return total / weights.sum()
 
 
 def distance(student: Tensor, parent: Tensor) -> Tensor:
@@ -89,28 +92,30 @@ class _Distillation(torch.autograd.Function):
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The sum over rows, with its gradient taken in the forward pass."""
+    """The weighted sum over rows, with its gradient taken in the forward pass."""
 
     @staticmethod
-    def forward(ctx: Any, student: Tensor, targets: Tensor, head: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, student: Tensor, targets: Tensor, weights: Tensor, head: Tensor
+    ) -> Tensor:
         gradient = torch.empty_like(student)
         total = student.new_zeros((), dtype=torch.float64)
-        for mine, wanted, out in zip(
-            *(_pieces(rows) for rows in (student, targets, gradient)), strict=True
+        for mine, wanted, weight, out in zip(
+            *(_pieces(rows) for rows in (student, targets, weights, gradient)), strict=True
         ):
             log_q = _log_softmax(mine, head)
-            places = wanted.unsqueeze(1)
-            total -= log_q.gather(1, places).sum(dtype=torch.float64)
+            places, weight = wanted.unsqueeze(1), weight.unsqueeze(1)
+            total -= (weight * log_q.gather(1, places)).sum(dtype=torch.float64)
             error = log_q.exp_()
             error.scatter_add_(1, places, error.new_full(places.shape, -1.0))
-            out.copy_(error.to(head.dtype) @ head)
+            out.copy_(error.to(head.dtype) @ head).mul_(weight)
         ctx.save_for_backward(gradient)
         return total.to(student.dtype)
 
     @staticmethod
-    def backward(ctx: Any, *outputs: Any) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *outputs: Any) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
-        return gradient * outputs[0], None, None
+        return gradient * outputs[0], None, None, None
 
 
 def _pieces(rows: Tensor) -> Sequence[Tensor]:

@@ -32,7 +32,7 @@ class Answered:
     """An example whose output the parent wrote."""
 
     ids: tuple[int, ...]
-    trained: tuple[bool, ...]
+    trained: tuple[float, ...]
 
 
 def write_answers(
@@ -60,10 +60,10 @@ def write_answers(
                 break
             progress("answer", done, n)
             answer = _answer(engine, prompt.ids(fmt), fmt, seed=seed + done)
-            line: dict[str, list[int]] = {"ids": [], "trained": []}
+            line: dict[str, Sequence[float]] = {"ids": [], "trained": []}
             if text := tokenizer.decode(answer).strip():
                 example = prompt.example(text, fmt, tokenizer=tokenizer)
-                line = {"ids": list(example.ids), "trained": [int(t) for t in example.trained]}
+                line = {"ids": example.ids, "trained": example.trained}
             file.write(json.dumps(line) + "\n")
             file.flush()
             done += 1
@@ -75,7 +75,7 @@ def read_answers(path: Path) -> list[Answered]:
     """Read what `write_answers` wrote; raises UsageError for a file that holds no answer."""
     try:
         made = [
-            Answered(tuple(map(int, line["ids"])), tuple(map(bool, line["trained"])))
+            Answered(tuple(map(int, line["ids"])), tuple(map(float, line["trained"])))
             for line in _lines(path)
         ]
     except (KeyError, TypeError, ValueError) as error:

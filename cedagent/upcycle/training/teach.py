@@ -89,7 +89,8 @@ class Teach:
         batch = batch.to(self._pair.device)
         head = self._pair.student.head
         if batch.kind == "predict":
-            surprise = cross_entropy(self._pair.student_rows(batch), batch.targets, head)
+            rows = self._pair.student_rows(batch)
+            surprise = cross_entropy(rows, batch.targets, batch.weights, head)
             return surprise, {"surprise": float(surprise.detach())}
         mine, theirs = self._pair.both_rows(batch)
         apart = distillation(mine, theirs, head, temperature=TEMPERATURE)
@@ -98,20 +99,24 @@ class Teach:
     @torch.no_grad()
     def held_out(self) -> dict[str, float]:
         """Return surprise and share of right tokens and outputs in held-out transcripts, each token
-        predicted from the true ones before it, and the KL to the parent on held-out plain text."""
+        predicted from the true ones before it, and the KL to the parent on held-out plain text.
+
+        A token that could be another is neither right nor wrong."""
         head = self._pair.student.head
-        surprise, right, outputs = 0.0, 0, list[bool]()
-        n_tokens = sum(len(batch.rows) for batch in self._held_out)
+        surprise, right, n_judged, outputs = 0.0, 0, 0, list[bool]()
         for batch in self._held_out:
             batch = batch.to(self._pair.device)
             rows = self._pair.student_rows(batch)
-            surprise += float(cross_entropy(rows, batch.targets, head)) * len(rows)
-            hits = predictions(rows, head) == batch.targets
-            right += int(hits.sum())
-            outputs += [bool(part.all()) for part in by_output(hits, batch.places)]
+            mean = cross_entropy(rows, batch.targets, batch.weights, head)
+            surprise += float(mean) * batch.share
+            is_judged = batch.weights >= 1
+            is_right = predictions(rows, head) == batch.targets
+            right += int((is_right & is_judged).sum())
+            n_judged += int(is_judged.sum())
+            outputs += [bool(p.all()) for p in by_output(is_right | ~is_judged, batch.places)]
         figures = {
-            "surprise": surprise / n_tokens,
-            "tokens_right": right / n_tokens,
+            "surprise": surprise,
+            "tokens_right": right / n_judged,
             "outputs_right": sum(outputs) / len(outputs),
         }
         return figures | closeness(self._pair, self._held_out_plain)
