@@ -217,6 +217,15 @@ def test_the_most_tokens_are_kept_to(fmt, tokenizer) -> None:
     assert max(len(example.ids) for example in itertools.islice(with_all, 20)) > 1_777
 
 
+@pytest.mark.parametrize("split", ["train", "heldout"])
+def test_a_limit_that_nothing_keeps_to_is_an_error_not_a_search_without_end(
+    split, fmt, tokenizer, monkeypatch
+) -> None:
+    monkeypatch.setattr("cedagent.upcycle.data.examples._MOST_LEFT_OUT", 3)
+    with pytest.raises(UsageError, match="no transcript of at most 2 tokens among 3: allow more"):
+        next(tool_examples(fmt, tokenizer, split=split, seed=2, max_tokens=2))
+
+
 def test_a_format_with_other_calls_is_refused(some, tokenizer) -> None:
     from cedagent.model.tokenizer_build import build_tiny_dsml
 
