@@ -1,5 +1,6 @@
 """The parent's answers: whole, kept, continued, and mixed in by their share."""
 
+import fcntl
 import json
 from itertools import count, islice
 
@@ -130,8 +131,46 @@ def test_each_seed_takes_them_in_an_order_of_its_own():
     assert sorted(orders[0]) == list(range(20)) != orders[0]
 
 
+@pytest.mark.parametrize("content", ["{}", '{"ids": [1]}\nsomething else', "one\ntwo"])
+def test_a_file_of_something_else_is_refused_and_left_as_it_is(parent, tmp_path, content):
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=r"x\.json: expected answers that .* in line 1"):
+        read_answers(path)
+    with pytest.raises(UsageError, match=r"x\.json: expected answers that .* in line 1"):
+        answer(parent, path, 1)
+    assert path.read_text() == content
+
+
+def test_reading_leaves_a_line_that_is_being_written(whole, tmp_path):
+    path = tmp_path / "part.jsonl"
+    path.write_text(whole.read_text() + '{"ids": [1, 2')
+    assert read_answers(path) == read_answers(whole)
+    assert path.read_text() == whole.read_text() + '{"ids": [1, 2'
+
+
+def test_one_process_writes_a_file_at_a_time(parent, whole, tmp_path):
+    path = tmp_path / "part.jsonl"
+    path.write_text(whole.read_text())
+    with path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(UsageError, match=r"another process writes \S+part\.jsonl"):
+            answer(parent, path, 6)
+    assert path.read_text() == whole.read_text()
+
+
 @pytest.mark.parametrize(
-    "content", ["", "{}\n", '{"ids": [], "trained": []}\n', "[1]\n", "nothing\n", None]
+    "content",
+    [
+        "",
+        "{}\n",
+        '{"ids": [], "trained": []}\n',
+        '{"ids": [-1, 3], "trained": [0, 1]}\n',
+        '{"ids": [1, 3], "trained": [0, NaN]}\n',
+        "[1]\n",
+        "nothing\n",
+        None,
+    ],
 )
 def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "x.jsonl"

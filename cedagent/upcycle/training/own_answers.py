@@ -2,11 +2,13 @@
 
 One JSON line for each answer, as an example to learn from: the parent is asked without tools, the
 example lists some, so that a model stays as talkative as its parent when there are tools. Knows the
-engine's door, no training. Invariant: a run that was stopped goes on where its file ends.
+engine's door, no training. Invariant: a run that was stopped goes on where its file ends, and
+another's file is left as it is.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ from cedagent.upcycle.training.batches import Example
 _SAMPLING = {"temperature": 0.7, "top_p": 0.9}
 _MOST_TOKENS = 200
 """Longer answers are left out: they would be cut in the middle."""
+_BEGINS = b'{"ids": '
+"""How every line begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +53,19 @@ def write_answers(
     """Let the parent answer the first `n` prompts of a seed into `path`; return how many are done.
 
     A prompt whose answer is empty or does not end is a line with no ids. What is in the file
-    already is kept. Ends after an answer when `should_stop` says so.
+    already is kept, but for a last line that was cut off. Ends after an answer when `should_stop`
+    says so. Raises UsageError for a file of something else, or one that another process writes.
     """
-    done = len(_lines(path)) if path.exists() else 0
     path.parent.mkdir(parents=True, exist_ok=True)
-    prompts = islice(chat_prompts(split="train", seed=seed), done, n)
     with path.open("a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"another process writes {path}: give another --out") from None
+        found, n_whole = _read(path)
+        file.truncate(n_whole)
+        done = len(found)
+        prompts = islice(chat_prompts(split="train", seed=seed), done, n)
         for prompt in prompts:
             if should_stop():
                 break
@@ -73,14 +84,7 @@ def write_answers(
 
 def read_answers(path: Path) -> list[Answered]:
     """Read what `write_answers` wrote; raises UsageError for a file that holds no answer."""
-    try:
-        made = [
-            Answered(tuple(map(int, line["ids"])), tuple(map(float, line["trained"])))
-            for line in _lines(path)
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path}: not a file of answers: {error!r}") from None
-    kept = [one for one in made if one.ids and len(one.ids) == len(one.trained)]
+    kept = [one for one in _read(path)[0] if one.ids]
     if not kept:
         raise UsageError(f"{path}: expected answers that `cedagent model answers` wrote, got none")
     return kept
@@ -116,13 +120,33 @@ def _answer(engine: Engine, prompt: Sequence[int], fmt: ChatFormat, *, seed: int
     return written
 
 
-def _lines(path: Path) -> list[dict[str, list[int]]]:
-    """Return the file's whole lines; a last one that was cut off is dropped from it."""
+def _read(path: Path) -> tuple[list[Answered], int]:
+    """Return a file's answers, and how many bytes their lines are: a last one may be cut off.
+
+    Raises UsageError for a file with anything else in it.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from None
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        path.write_text(whole, encoding="utf-8")
-    return [json.loads(line) for line in whole.splitlines()]
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+    n_whole = content.rfind(b"\n") + 1
+    found = [_answered(line) for line in content[:n_whole].splitlines()]
+    cut = content[n_whole:]
+    wrong = found.index(None) + 1 if None in found else len(found) + 1
+    if None in found or cut[: len(_BEGINS)] != _BEGINS[: len(cut)]:
+        raise UsageError(
+            f"{path}: expected answers that `cedagent model answers` wrote, got something else in "
+            f"line {wrong}"
+        )
+    return [one for one in found if one is not None], n_whole
+
+
+def _answered(line: bytes) -> Answered | None:
+    """Return what a line says; None if it is no answer."""
+    try:
+        values = json.loads(line)
+        made = Answered(tuple(map(int, values["ids"])), tuple(map(float, values["trained"])))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    fits = len(made.ids) == len(made.trained) and min(made.ids, default=0) >= 0
+    return made if fits and all(0 <= counted <= 1 for counted in made.trained) else None
