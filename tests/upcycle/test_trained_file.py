@@ -143,6 +143,8 @@ def test_the_parent_is_known_by_its_own_tensors_alone(healed, tensors, config):
         ({"model.layers.2.mlp.up_proj.weight.b": torch.zeros(96, 4)}, "factors of .* do not fit"),
         ({"model.layers.2.mlp.up_proj.weight.b": None}, "has no partner; the file is damaged"),
         ({"model.layers.2.global_norm.weight": torch.zeros(47)}, r"is \[47\], but the model has"),
+        ({"model.layers.2.mlp.up_proj.weight.a": torch.zeros(48)}, "is no matrix; the file is dam"),
+        ({"model.layers.2.global_norm.weight": torch.full((48,), torch.nan)}, "are no numbers"),
     ],
 )
 def test_names_and_shapes_are_checked(healed, tensors, tmp_path, change, message):
@@ -168,3 +170,12 @@ def test_other_safetensors_are_refused(model_dir, tensors, healed):
         apply_trained(tensors, model_dir / "model.safetensors")
     with pytest.raises(WeightsError, match="not a trained file: its metadata"):
         apply_trained(tensors, healed.with_name(CHECKPOINT))
+
+
+@pytest.mark.parametrize("change", [{"parent": 7}, {"made_for": [2]}, {"stages": {}}])
+def test_metadata_of_other_types_are_refused(healed, tensors, tmp_path, change):
+    path = tmp_path / "changed.safetensors"
+    metadata = dict(read_trained(healed).metadata) | change
+    save_file(load_file(healed), path, metadata={"cedagent": json.dumps(metadata)})
+    with pytest.raises(WeightsError, match="not a trained file: its metadata"):
+        read_trained(path)

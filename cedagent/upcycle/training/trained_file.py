@@ -24,6 +24,8 @@ from cedagent.upcycle.training.whole_file import read_whole, write_whole
 _SHAPE_FIELDS = ("n_encoder_layers", "decoder_window", "encoder_global_layers")
 """Config fields that say what the weights were trained for."""
 
+_METADATA = {"parent": str, "made_for": dict, "stages": list}
+
 
 @dataclass(frozen=True, slots=True)
 class Trained:
@@ -69,12 +71,18 @@ def read_trained(path: Path) -> Trained:
         stored, metadata = read_whole(path)
     except ValueError as error:
         raise WeightsError(f"{path}: not a trained file: {error}") from None
-    if not {"parent", "made_for", "stages"} <= metadata.keys():
+    if not all(isinstance(metadata.get(name), kind) for name, kind in _METADATA.items()):
         raise WeightsError(f"{path}: not a trained file: its metadata are another file's")
     tensors = {name: tensor.float() for name, tensor in stored.items()}
     full, pairs = {}, {}
     for name, tensor in tensors.items():
         matrix, _, part = name.rpartition(".")
+        if not tensor.isfinite().all():
+            raise WeightsError(
+                f"{path}: {name} has values that are no numbers; the file is damaged"
+            )
+        if part in ("a", "b", "delta") and tensor.ndim != 2:
+            raise WeightsError(f"{path}: {name} is no matrix; the file is damaged")
         if part == "delta":
             pairs[matrix] = tensor, torch.eye(len(tensor))
         elif part == "a" and f"{matrix}.b" in tensors:
