@@ -1,13 +1,15 @@
 """`cedagent model eval`: how good models are, beside what they must reach and beside each other.
 
 The work is in cedagent.upcycle.evaluation; here are options, progress and files. What a model took
-an hour for is written as soon as it is there, before the next one starts.
+an hour for is written as soon as it is there, before the next one starts, and shown whatever comes
+of the next one.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,23 +66,32 @@ def evaluate(
     """
     from cedagent.cli.evaluation_table import print_evaluation
 
-    _check_files(json_file, png_file)
+    json_file, png_file = _file("--json", json_file), _file("--png", png_file)
+    if png_file is not None:
+        from cedagent.upcycle.evaluation.plot import check_matplotlib
+
+        check_matplotlib()
     given = {"cases": n, "texts": texts, "seed": seed}
     sizes = (_QUICK if quick else {}) | {k: v for k, v in given.items() if v is not None}
     settings = _settings(suite, sizes)
     reports: list[ModelReport] = []
     names = models or (DEFAULT_MODEL,)
-    for number, name in enumerate(names):
-        reports += _report(name, settings, parent, n_left=len(names) - number)
-        if json_file is not None:
-            from cedagent.upcycle.evaluation.report import write_report
+    earlier = [_earlier(name) for name in names]
+    try:
+        for number, (name, read) in enumerate(zip(names, earlier, strict=True)):
+            n_left = earlier[number:].count(None)
+            reports += read or [_report(name, settings, parent, n_left=n_left)]
+            if json_file is not None:
+                from cedagent.upcycle.evaluation.report import write_report
 
-            write_report(json_file, reports)
+                write_report(json_file, reports)
+    finally:
+        if reports:
+            print_evaluation(reports)
     if png_file is not None:
         from cedagent.upcycle.evaluation.plot import draw_quality
 
         draw_quality(png_file, reports)
-    print_evaluation(reports)
     return 0
 
 
@@ -91,23 +102,29 @@ def _settings(suite: str, sizes: dict[str, Any]) -> Settings:
     return Settings(suites=names, **sizes)
 
 
-def _report(
-    name: str, settings: Settings, parent: Path | None, *, n_left: int
-) -> tuple[ModelReport, ...]:
-    """Return the reports that a name on the command line stands for."""
+def _earlier(name: str) -> Sequence[ModelReport] | None:
+    """Return what a FILE.json holds, None for a model that is there; raises UsageError now for
+    what would fail after an hour."""
     if name.endswith(".json"):
         from cedagent.upcycle.evaluation.report import read_report
 
         return read_report(Path(name).expanduser())
-    from cedagent.cli.loading import ensure_model, warn_of
-    from cedagent.upcycle.evaluation.suite import prepare
+    from cedagent.cli.loading import ensure_model
 
     ensure_model(name)
+    return None
+
+
+def _report(name: str, settings: Settings, parent: Path | None, *, n_left: int) -> ModelReport:
+    """Measure a model."""
+    from cedagent.cli.loading import warn_of
+    from cedagent.upcycle.evaluation.suite import prepare
+
     with eta_bars() as progress:
         evaluation = prepare(name, settings=settings, parent=parent, progress=progress)
         warn_of(evaluation.engine)
         _announce(evaluation, n_left=n_left)
-        return (evaluation.run(progress=progress),)
+        return evaluation.run(progress=progress)
 
 
 def _announce(evaluation: Evaluation, *, n_left: int) -> None:
@@ -125,15 +142,15 @@ def _announce(evaluation: Evaluation, *, n_left: int) -> None:
     click.echo(line, err=True)
 
 
-def _check_files(json_file: Path | None, png_file: Path | None) -> None:
-    """Refuse now what would fail after an hour; raises UsageError."""
-    for option, file in (("--json", json_file), ("--png", png_file)):
-        if file is not None and not file.expanduser().resolve().parent.is_dir():
-            raise UsageError(f"{option} {file}: expected a file in a folder that is there")
-    if png_file is not None:
-        from cedagent.upcycle.evaluation.plot import check_matplotlib
-
-        check_matplotlib()
+def _file(option: str, given: Path | None) -> Path | None:
+    """Return a file to write; raises UsageError now for what would fail after an hour."""
+    if given is None:
+        return None
+    file = given.expanduser()
+    folder = file.resolve().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UsageError(f"{option} {given}: expected a file in a folder that can be written")
+    return file
 
 
 def duration(seconds: float) -> str:

@@ -188,6 +188,7 @@ def test_one_suite_alone_needs_no_more_than_it_measures(models, tmp_path, capsys
         (["--suite", ""], "suites: expected one or more of"),
         (["--n", "0"], "--n"),
         (["--json", "no/such/folder/x.json"], "--json no/such/folder/x.json: expected a file in"),
+        (["--json", "~/no/such/x.json"], "--json ~/no/such/x.json: expected a file in a folder"),
         (["--parent", "no-such-file.gguf"], "no checkpoint at no-such-file.gguf"),
         (["nowhere.json"], "nowhere.json: No such file"),
         (["no-such-model"], "no model 'no-such-model'"),
@@ -196,11 +197,23 @@ def test_one_suite_alone_needs_no_more_than_it_measures(models, tmp_path, capsys
 def test_what_cannot_be_done_is_said_in_one_line_before_anything_runs(
     argv, message, models, capsys
 ):
-    names = [] if not argv[0].startswith("--") else [str(models[0])]
-    assert run(["model", "eval", *names, *argv]) == 2
+    assert run(["model", "eval", str(models[0]), *argv]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert message in err
+
+
+@pytest.mark.slow
+def test_what_is_done_is_shown_when_the_next_model_cannot_be(models, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    damaged = shutil.copytree(models[0], tmp_path / "damaged")
+    (damaged / "model-int8.safetensors").write_bytes(b"")
+    argv = ["--suite", "text", "--quick", "--texts", "1", "--json", "~/done.json"]
+    assert run(["model", "eval", str(models[0]), str(damaged), *argv]) == 2
+    out, err = capsys.readouterr()
+    assert "KL to the parent, positions 0-128" in out
+    assert "model-int8.safetensors" in err
+    assert [model.model for model in read_report(tmp_path / "done.json")] == [str(models[0])]
 
 
 def test_too_little_text_is_an_error_not_a_figure(models):
