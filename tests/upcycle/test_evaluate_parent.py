@@ -18,7 +18,9 @@ from cedagent.upcycle.convert import convert
 from cedagent.upcycle.data.conversation import Example
 from cedagent.upcycle.evaluation import fetch
 from cedagent.upcycle.evaluation.parent import ParentSource, find_parent, head_of, last_rows
+from cedagent.upcycle.evaluation.report import Settings
 from cedagent.upcycle.evaluation.rows import missing_tokens, parent_rows
+from cedagent.upcycle.evaluation.suite import prepare
 from cedagent.upcycle.evaluation.texts import cut_texts, text_digest
 from cedagent.upcycle.pull import Recipe
 
@@ -58,6 +60,20 @@ def test_a_converted_model_holds_its_parent(checkpoint, student):
     # Its own logits are others: the difference is what is measured.
     served = Engine.load(student).logits(IDS)
     assert (served - last_rows(own.read(), IDS) @ head_of(own.read()).t()).abs().max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layers": 3}, "num_hidden_layers is 3, but the model has 4"),
+        ({"hidden": 32, "heads": 2}, "hidden_size is 32, but the model has"),
+    ],
+)
+def test_a_checkpoint_of_another_shape_is_refused(student, tmp_path, change, message):
+    config, tensors = random_parent(**{"layers": 4} | change)
+    other = write_hf_folder(tmp_path / "other", config, tensors, TOKENIZER)
+    with pytest.raises(UsageError, match=rf"other: {message}.*: expected the checkpoint that"):
+        prepare(student, settings=Settings(suites=("text",)), parent=other)
 
 
 def test_every_source_of_the_same_weights_gives_the_same_rows(checkpoint, tmp_path):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ced_kernels.kernel_set import ReferenceKernels
 from ced_kernels.norm import rms_norm
-from cedagent.errors import ConfigError
+from cedagent.errors import ConfigError, UsageError
 from cedagent.model.config import TILE
 from cedagent.model.llama.cache import KvCache
 from cedagent.model.llama.config import LlamaConfig
@@ -70,6 +70,17 @@ def find_parent(
         return _own(model_dir, origin)
 
     return ParentSource(key, words, read)
+
+
+def check_shape(parent: LlamaConfig, student: LlamaConfig, *, where: object) -> None:
+    """Refuse a checkpoint that a student cannot have been made from; raises UsageError."""
+    for name in ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings"):
+        theirs, mine = getattr(parent, name), getattr(student, name)
+        if theirs != mine:
+            raise UsageError(
+                f"{where}: {name} is {theirs}, but the model has {mine}: expected the checkpoint "
+                "that it was converted from"
+            )
 
 
 def read_origin(model_dir: Path) -> dict[str, Any]:

@@ -35,7 +35,12 @@ from cedagent.upcycle.evaluation.conversation import Speaker
 from cedagent.upcycle.evaluation.cost import Work, measure
 from cedagent.upcycle.evaluation.figures import figures_of
 from cedagent.upcycle.evaluation.material import Generators, Material, draw, heldout
-from cedagent.upcycle.evaluation.parent import ParentSource, find_parent, read_origin
+from cedagent.upcycle.evaluation.parent import (
+    ParentSource,
+    check_shape,
+    find_parent,
+    read_origin,
+)
 from cedagent.upcycle.evaluation.report import Cost, ModelReport, Settings
 from cedagent.upcycle.evaluation.rows import missing_tokens, parent_rows
 from cedagent.upcycle.evaluation.tools import KindReport, n_asked, run_kind
@@ -145,6 +150,8 @@ def prepare(
                 f"{config.model_type} has not; choose other suites"
             )
         source = find_parent(engine.model_dir, parent, progress=progress)
+        if parent is not None:
+            check_shape(source.read().config, config, where=parent)
     material = draw(
         settings, speaker.tokenizer, generators or heldout(), context=engine.context_limit
     )
