@@ -3,7 +3,7 @@
 import pytest
 
 from cedagent.cli.evaluation import _Lines, duration
-from cedagent.errors import UsageError
+from cedagent.errors import CedError, UsageError
 from cedagent.upcycle.evaluation.cost import Pace, Work
 from cedagent.upcycle.evaluation.report import read_report, write_report
 
@@ -39,7 +39,7 @@ def test_lines_of_progress_say_how_long_it_takes(capsys, monkeypatch):
 
 def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match="folder"):
+    with pytest.raises(CedError, match=r"cannot write \S+folder: Is a directory"):
         write_report(tmp_path / "folder", [])
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 

@@ -9,7 +9,7 @@ from training import made
 from training_runs import RECIPE, SHORT, heal
 
 from cedagent.errors import CedError, EngineError, UsageError
-from cedagent.upcycle.training.checkpoint import CHECKPOINT, RESULT, locked
+from cedagent.upcycle.training.checkpoint import CHECKPOINT, LOG, RESULT, Log, locked
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +47,22 @@ def test_a_folder_of_another_start_or_model_is_refused(model_dir, short, tmp_pat
         heal(made(tmp_path, window=7), short, SHORT)
     with pytest.raises(UsageError, match=r"parent was [0-9a-f]{64}, now [0-9a-f]{64}"):
         heal(made(tmp_path / "other", seed=1), short, SHORT)
+
+
+def test_lines_of_another_kind_are_left_out_of_a_log_that_goes_on(tmp_path):
+    path, line = tmp_path / LOG, '{"event": "step", "step": 1}\n'
+    path.write_text('5\n[1]\n{}\n{"step": "x", "event": "step"}\n' + line + '{"step": 1')
+    assert Log(path, steps=1).last_event == "step"
+    assert path.read_text() == line
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path):
+    log = Log(tmp_path / LOG, steps=None)
+    (tmp_path / LOG).unlink()
+    # Every write to it finds the disk full, in an error that names no file.
+    (tmp_path / LOG).symlink_to("/dev/full")
+    with pytest.raises(CedError, match=rf"cannot write \S+{LOG}: No space left on device"):
+        log.write("step", 1)
 
 
 @pytest.mark.parametrize("content", [b"x" * 100, b"", None])

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from cedagent.errors import UsageError
+from cedagent.errors import CedError, UsageError
 from cedagent.upcycle.evaluation.closeness import Closeness
 from cedagent.upcycle.evaluation.figures import Figure
 from cedagent.upcycle.evaluation.tools import KindReport
@@ -102,14 +103,18 @@ class Report:
 
 
 def write_report(path: Path, models: Sequence[ModelReport]) -> None:
-    """Write models as one JSON file, whole or not at all; raises OSError."""
+    """Write models as one JSON file, whole or not at all; raises CedError when it cannot be."""
     content = msgspec.json.format(msgspec.json.encode(Report(models=tuple(models))), indent=2)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         temporary.write_bytes(content + b"\n")
         os.replace(temporary, path)
+    except OSError as error:
+        # A full disk's error names no file.
+        raise CedError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def read_report(path: Path) -> tuple[ModelReport, ...]:

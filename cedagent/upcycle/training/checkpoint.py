@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from cedagent.errors import UsageError
+from cedagent.errors import CedError, UsageError
 from cedagent.upcycle.training.whole_file import read_whole, write_whole
 
 CHECKPOINT, LOG, RESULT = "checkpoint.safetensors", "log.jsonl", "trained.safetensors"
@@ -91,7 +91,8 @@ class Log:
     def __init__(self, path: Path, *, steps: int | None) -> None:
         """Open the log of a run that goes on after `steps` steps, None: of one that begins.
 
-        What was written after the checkpoint is dropped, a line that was cut off among it.
+        What was written after the checkpoint is dropped, a line that was cut off among it. Raises
+        CedError when it cannot be written.
         """
         kept: list[str] = []
         self.last_event: str | None = None
@@ -100,20 +101,31 @@ class Log:
             for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
                 try:
                     entry = json.loads(line)
-                except ValueError:
+                    is_kept, event = entry["step"] <= steps, entry["event"]
+                except (KeyError, TypeError, ValueError):
                     continue
-                if entry["step"] <= steps:
+                if is_kept:
                     kept.append(line + "\n")
-                    self.last_event = entry["event"]
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text("".join(kept), encoding="utf-8")
-        os.replace(temporary, path)
+                    self.last_event = event
         self._path = path
+        temporary = path.with_name(f".{path.name}.tmp")
+        with self._named():
+            temporary.write_text("".join(kept), encoding="utf-8")
+            os.replace(temporary, path)
 
     def write(self, event: str, step: int, **values: Any) -> None:
-        """Add one line."""
-        with self._path.open("a", encoding="utf-8") as file:
+        """Add one line; raises CedError when it cannot be written."""
+        with self._named(), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"event": event, "step": step, **values}) + "\n")
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Say which file could not be written: a full disk's error does not."""
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or error
+            raise CedError(f"cannot write {self._path}: {reason}") from error
 
 
 @contextmanager
