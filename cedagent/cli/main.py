@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kv": ("cedagent.cli.kv:kv", "Look into the prefix store: ls, why, verify, rm, selftest."),
     "sessions": ("cedagent.cli.sessions:sessions", "List, show and remove sessions."),
     "tools": ("cedagent.cli.tools:tools", "Check tools: schemas and token cost."),
-    "model": ("cedagent.cli.model:model", "Get, convert, cost and score models."),
+    "model": ("cedagent.cli.model:model", "Get, convert, train and judge models."),
     "doctor": ("cedagent.cli.doctor:doctor", "Say what this machine and installation can do."),
     "bench": ("cedagent.cli.bench:bench", "Measure the time to the first token."),
 }

@@ -6,6 +6,7 @@ the first Ctrl-C or SIGTERM ends a run between two passes, with a checkpoint.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -144,7 +145,13 @@ def _train(stage: StageName, model: str, given: dict[str, Any]) -> int:
     recipe = Recipe(stage, **given)
     model_dir = resolve_model(model)
     told: list[bool] = []
-    with stop_on_interrupt(lambda: told.append(True)), _bar(stage) as report:
+
+    def stop() -> None:
+        told.append(True)
+        # What runs now may take ten seconds and more. Not by print: a handler may interrupt one.
+        os.write(2, b"\nstopping after this pass, with a checkpoint; again ends at once\n")
+
+    with stop_on_interrupt(stop), _bar(stage) as report:
         result = run(
             model_dir,
             folder,

@@ -178,6 +178,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint(
     process.send_signal(signum)
     _, err = process.communicate(timeout=30)
     assert process.returncode == (0 if signum == signal.SIGINT else 143)
+    assert "stopping after this pass, with a checkpoint; again ends at once" in err
     assert (tmp_path / "out" / "checkpoint.safetensors").is_file()
     last = [json.loads(line) for line in log.read_text().splitlines()][-1]
     assert last["event"] == "stop"
