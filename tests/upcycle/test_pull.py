@@ -241,6 +241,7 @@ def test_the_default_recipe_is_pinned():
     assert recipe.wheel_sha256.startswith("bcc81830d10ce7d9")
     assert len(recipe.wheel_sha256) == len(recipe.member_sha256) == 64
     assert (recipe.n_encoder_layers, recipe.window) == (20, 128)
+    assert recipe.global_layers == (3, 6, 7, 8, 12, 14, 15, 17, 18, 19)
 
 
 _WORKER = """
