@@ -35,7 +35,7 @@ def windows(source: Path, encoder_layers: int, window: int, as_json: bool) -> in
 
     For every number of global layers the best ones, as `model convert --global-layers` takes them,
     with the KL to the parent that the windows alone cost, before any training. SOURCE is a GGUF
-    file or a Hugging Face folder. Takes a minute or two.
+    file or a Hugging Face folder. Takes ten minutes and more.
     """
     import torch
 
