@@ -180,7 +180,13 @@ class ScriptedSequence:
             replayed=min(total, _TILE),
         )
 
-    def sample(self, sampling: Sampling, allowed: bytes | None = None) -> int:
+    def sample(
+        self,
+        sampling: Sampling,
+        allowed: bytes | None = None,
+        *,
+        majority: int | None = None,
+    ) -> int:
         """Return the script's next id; raises EngineError if it is not among the allowed."""
         if not self._ready:
             raise EngineError("sample was called before a prefill")

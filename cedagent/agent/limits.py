@@ -7,9 +7,13 @@ done. A run that a limit stopped goes on with `run(None)`, which starts counting
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
 from cedagent.errors import UsageError
+
+_UNCAPPED = ("outputs", "tool_calls", "tokens", "seconds", "repeated_tokens")
+_LONGEST_STRETCH = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +34,14 @@ class Limits:
     """Outputs in a row whose calls all failed to name a registered tool or to parse."""
     repeated_calls: int = 3
     """The same calls in a row with the same results: this one is refused, the next ends the run."""
+    repeated_tokens: int | None = 128
+    """Most tokens at the end of an output that say again what the 1 to 32 before them said."""
 
     def __post_init__(self) -> None:
         least = {"tool_calls": 0, "seconds": 0, "result_tokens": 64}
         for f in fields(self):
             value = getattr(self, f.name)
-            if value is None and f.name in ("outputs", "tool_calls", "tokens", "seconds"):
+            if value is None and f.name in _UNCAPPED:
                 continue
             kinds = (int, float) if f.name == "seconds" else (int,)
             low = least.get(f.name, 1)
@@ -57,6 +63,7 @@ class Counter:
     bad_streak: int = 0
     same_streak: int = 0
     refused_streak: int = 0
+    stuck: bool = False
     _started: float = field(default_factory=time.monotonic)
     _last: tuple[object, object] | None = None
 
@@ -75,8 +82,19 @@ class Counter:
         """Return how many tokens may still be written, or None where there is no cap."""
         return None if self.limits.tokens is None else self.limits.tokens - self.tokens
 
+    def is_stuck(self, written: Sequence[int]) -> bool:
+        """Tell whether an output of this run only repeats a stretch of itself any more."""
+        most = self.limits.repeated_tokens
+        if most is not None:
+            self.stuck = any(
+                _goes_back(written, stretch, most) for stretch in range(1, _LONGEST_STRETCH + 1)
+            )
+        return self.stuck
+
     def why_no_output(self) -> str | None:
         """Return why no further output may begin, or None when one may."""
+        if self.stuck:
+            return "the same words again and again (Limits.repeated_tokens)"
         if self.limits.outputs is not None and self.outputs >= self.limits.outputs:
             return f"{self.outputs} outputs (Limits.outputs)"
         if self.is_late():
@@ -112,3 +130,11 @@ class Counter:
         if self.refused_streak >= 2:
             return "the same call again and again (Limits.repeated_calls)"
         return None
+
+
+def _goes_back(written: Sequence[int], stretch: int, n_tokens: int) -> bool:
+    """Tell whether each of the last `n_tokens` ids is the one `stretch` ids before it."""
+    end = len(written)
+    if end < n_tokens + stretch:
+        return False
+    return all(written[i] == written[i - stretch] for i in range(end - 1, end - 1 - n_tokens, -1))

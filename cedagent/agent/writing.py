@@ -113,7 +113,9 @@ class Writer:
                 self.sequence.feed(written[-1])
             token = constraint.forced()
             if token is None:
-                token = self.sequence.sample(self.sampling, constraint.mask())
+                token = self.sequence.sample(
+                    self.sampling, constraint.mask(), majority=constraint.majority()
+                )
                 self.usage += Usage(sampled=1)
             else:
                 self.usage += Usage(forced=1)
@@ -123,6 +125,8 @@ class Writer:
             self._show(parser.push(token))
             if token in self.fmt.stop_ids:
                 return written, "end"
+            if self.counter.is_stuck(written):
+                return written, "limit"
 
     def _show(self, events: list[ParserEvent]) -> None:
         for event in events:

@@ -65,6 +65,10 @@ class TaggedJson:
                 i = [tool.name for tool in tools].index(choice)
                 return "\n".join([f"start: {opener} call_{i}", rules[i]])
 
+    def opening_id(self, tokenizer: Tokenizer) -> int | None:
+        """Return the id that begins an output which calls at once."""
+        return tokenizer.encode(self.opener)[0]
+
     def numbers(self, tokenizer: Tokenizer, *, choice: str) -> ByteNumbers:
         """Return what follows the numbers of one output: those from its first call on."""
         opener = self.opener.encode() if choice in ("auto", "none") else None

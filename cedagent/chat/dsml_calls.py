@@ -71,6 +71,10 @@ class DsmlSyntax:
         named = [f"call: {any_call}", *rules] if rules else []
         return "\n".join([start, *answer, "TEXT: /(?s:.*)/", *named])
 
+    def opening_id(self, tokenizer: Tokenizer) -> int | None:
+        """Return None: calls begin with the empty line that may end a paragraph, too."""
+        return None
+
     def numbers(self, tokenizer: Tokenizer, *, choice: str) -> DsmlNumbers:
         """Return what follows the numbers in JSON values."""
         return DsmlNumbers(tokenizer, self.dsml)

@@ -55,6 +55,8 @@ class CallGrammar:
         self._syntax = fmt.call_syntax
         self._choice = choice
         self._limit = NumberLimit(tokenizer) if tools and choice != "none" else None
+        chooses = choice == "auto" and bool(tools) and not fmt.thinking
+        self._opening = self._syntax.opening_id(tokenizer) if chooses else None
         lark = self._syntax.lark(tools, choice=choice, problem_of=self._problem_of)
         self._matcher = LLMatcher(self._vocabulary, lark, log_level=0)
         if self._matcher.is_error():
@@ -72,6 +74,7 @@ class CallGrammar:
             n_bytes=self._n_bytes,
             limit=self._limit,
             numbers=self._syntax.numbers(self._tokenizer, choice=self._choice),
+            opening=self._opening,
         )
 
     def _problem_of(self, grammar: str) -> str | None:
@@ -95,6 +98,7 @@ class Constraint:
         n_bytes: int,
         limit: NumberLimit | None,
         numbers: NumberWatch,
+        opening: int | None,
     ) -> None:
         self._matcher = matcher
         self._tokenizer = tokenizer
@@ -102,6 +106,7 @@ class Constraint:
         self._n_bytes = n_bytes
         self._limit = limit
         self._numbers = numbers
+        self._opening = opening
         self._mask: bytes | None = None
         self._finished = False
 
@@ -129,6 +134,14 @@ class Constraint:
         bits = int.from_bytes(self.mask(), "little")
         return bits.bit_length() - 1 if bits.bit_count() == 1 else None
 
+    def majority(self) -> int | None:
+        """Return the id that needs half of the probability: a call's first, where text may stand.
+
+        A call begins in one way and text in many, so that the likeliest id may call where most of
+        the probability is with text.
+        """
+        return self._opening
+
     def advance(self, token: int) -> None:
         """Take the next id; raises ChatFormatError if it is not allowed."""
         if self._finished or not self._matcher.consume_token(token):
@@ -136,7 +149,7 @@ class Constraint:
                 f"expected an id that the call grammar allows, got {token} "
                 f"({self._tokenizer.token_name(token)!r})"
             )
-        self._mask = None
+        self._mask = self._opening = None
         if token in self._stop_ids:
             self._finished = True
         elif self._limit is not None:

@@ -45,6 +45,10 @@ class CallSyntax(Protocol):
         """
         ...
 
+    def opening_id(self, tokenizer: Tokenizer) -> int | None:
+        """Return the id that begins an output which calls at once; None if text comes first."""
+        ...
+
     def numbers(self, tokenizer: Tokenizer, *, choice: str) -> NumberWatch:
         """Return what follows the JSON numbers in one output's calls."""
         ...

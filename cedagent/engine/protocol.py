@@ -89,8 +89,18 @@ class SequenceLike(Protocol):
         """
         ...
 
-    def sample(self, sampling: Sampling, allowed: bytes | None = None) -> int:
-        """Draw the next token from the current logits, among the allowed ids; appends nothing."""
+    def sample(
+        self,
+        sampling: Sampling,
+        allowed: bytes | None = None,
+        *,
+        majority: int | None = None,
+    ) -> int:
+        """Draw the next token from the current logits, among the allowed ids; appends nothing.
+
+        Greedy decoding takes `majority` exactly if it has half of the probability of all allowed
+        ids together, and the likeliest other one if not.
+        """
         ...
 
     def feed(self, token: int) -> None:

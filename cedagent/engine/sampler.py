@@ -23,11 +23,19 @@ def draw(seed: int, pos: int) -> float:
     return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
 
 
-def sample(logits: Tensor, sampling: Sampling, *, pos: int, allowed: bytes | None = None) -> int:
+def sample(
+    logits: Tensor,
+    sampling: Sampling,
+    *,
+    pos: int,
+    allowed: bytes | None = None,
+    majority: int | None = None,
+) -> int:
     """Return the token id drawn from logits [V] for position `pos`.
 
-    `allowed` has one bit per id, least significant first; None allows all. Raises EngineError when
-    nothing is allowed or the logits are not finite.
+    `allowed` has one bit per id, least significant first; None allows all. Greedy decoding takes
+    the id `majority` exactly if it has half of the probability of all allowed ids. Raises
+    EngineError when nothing is allowed or the logits are not finite.
     """
     if allowed is not None:
         bits = np.unpackbits(np.frombuffer(allowed, dtype=np.uint8), bitorder="little")
@@ -40,6 +48,12 @@ def sample(logits: Tensor, sampling: Sampling, *, pos: int, allowed: bytes | Non
     best = int(logits.argmax())
     if not bool(torch.isfinite(logits[best])):
         raise EngineError("the logits are not finite; the weights or the cache are damaged")
+    if sampling.temperature <= 0 and majority is not None:
+        if float(torch.softmax(logits.double(), dim=-1)[majority]) >= 0.5:
+            return majority
+        logits = logits.clone()
+        logits[majority] = float("-inf")
+        best = int(logits.argmax())
     if sampling.temperature <= 0:
         # argmax may return any of several equal maxima.
         return int((logits == logits[best]).nonzero()[0])

@@ -105,9 +105,19 @@ class CedSequence:
             cancelled=not finished,
         )
 
-    def sample(self, sampling: Sampling, allowed: bytes | None = None) -> int:
-        """Draw the next token from the current logits, among the allowed ids; appends nothing."""
-        return sample(self.logits, sampling, pos=len(self._ids), allowed=allowed)
+    def sample(
+        self,
+        sampling: Sampling,
+        allowed: bytes | None = None,
+        *,
+        majority: int | None = None,
+    ) -> int:
+        """Draw the next token from the current logits, among the allowed ids; appends nothing.
+
+        Greedy decoding takes `majority` exactly if it has half of the probability.
+        """
+        pos = len(self._ids)
+        return sample(self.logits, sampling, pos=pos, allowed=allowed, majority=majority)
 
     def feed(self, token: int) -> None:
         """Append one token through both halves; leaves next-token logits.

@@ -259,7 +259,8 @@ def test_an_unknown_tool_choice_is_refused_before_anything_is_appended(scripted:
 
 
 def test_usage_sums(scripted: Make) -> None:
-    model = scripted("Let me add. " + call("add", a=1), call("add", a=2), "So it is 4." + "x" * 300)
+    answer = "So it is 4." + "".join(map(str, range(140)))
+    model = scripted("Let me add. " + call("add", a=1), call("add", a=2), answer)
     with ca.Agent(model, tools=[add]).session() as session:
         usage = session.run("Go.").usage
         written = len(session.ids)

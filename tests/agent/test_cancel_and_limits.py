@@ -196,6 +196,40 @@ def test_a_token_limit_stops_an_output_and_it_goes_on(scripted: Make) -> None:
         assert session.ids == expected
 
 
+@pytest.mark.parametrize("stretch", ["a", "one, two, three, "])
+def test_an_output_that_only_repeats_itself_is_stopped_and_goes_on(
+    scripted: Make, stretch: str
+) -> None:
+    model = scripted("Well: " + stretch * 400 + "done.")
+    n_stretch = len(model.tokenizer.encode(stretch))
+    session = ca.Agent(model).session("s")
+    result = session.run("Go.")
+    assert result.stop_reason == "limit"
+    assert result.message == (
+        "stopped after the same words again and again (Limits.repeated_tokens); it can be continued"
+    )
+    assert 128 < result.usage.sampled < 128 + 2 * n_stretch + 10
+    runs = 1
+    while session.unfinished is not None:
+        runs += 1
+        result = session.run(None)
+    assert result.stop_reason == "end"
+    assert result.text == "Well: " + stretch * 400 + "done."
+    assert runs > 2
+
+
+def test_repetition_has_no_end_of_its_own_without_the_limit(scripted: Make) -> None:
+    model = scripted("na " * 300)
+    result = ca.Agent(model, limits=ca.Limits(repeated_tokens=None)).run("Sing.")
+    assert result.stop_reason == "end"
+    assert result.text == "na " * 300
+
+
+def test_what_differs_now_and_then_is_no_repetition(scripted: Make) -> None:
+    rows = "".join(f"row {i % 7} {'x' * 20}\n" for i in range(30))
+    assert ca.Agent(scripted(rows)).run("Go.").stop_reason == "end"
+
+
 def test_a_limit_inside_a_call_then_another_message(scripted: Make) -> None:
     model = scripted(call("add", a=1), "Hello.")
     with ca.Agent(model, tools=[add], limits=ca.Limits(tokens=20)).session("s") as session:
@@ -294,7 +328,7 @@ def test_the_same_call_with_new_results_is_no_loop(scripted: Make) -> None:
 
 
 def test_a_full_context_is_told_before_prefill_and_while_decoding(scripted: Make) -> None:
-    model = scripted("x" * 400, context_limit=300)
+    model = scripted("".join(map(str, range(170))), context_limit=300)
     with ca.Agent(model).session("s") as session:
         before = session.ids
         result = session.run("y" * 400)

@@ -196,3 +196,21 @@ def test_long_outputs_do_not_exhaust_the_matcher(awkward: Tokenizer, fmt: ChatFo
         constraint.mask()
         constraint.advance(token)
     assert allowed(constraint)
+
+
+def test_a_call_needs_a_majority_only_where_text_may_stand_in_its_place(
+    awkward: Tokenizer, fmt: ChatFormat
+) -> None:
+    first = awkward.encode("<tool_call>")[0]
+    constraint = CallGrammar(fmt, awkward, TOOLS[:2], choice="auto").start()
+    assert constraint.majority() == first
+    assert first in allowed(constraint)
+    constraint.advance(first)
+    assert constraint.majority() is None
+    constraint = CallGrammar(fmt, awkward, TOOLS[:2], choice="auto").start()
+    constraint.advance(awkward.encode("So")[0])
+    assert constraint.majority() is None
+    for tools, choice in (
+        (TOOLS[:2], "required"), (TOOLS[:2], "none"), (TOOLS[:2], TOOLS[0].name), ([], "auto")
+    ):  # fmt: skip
+        assert CallGrammar(fmt, awkward, tools, choice=choice).start().majority() is None

@@ -1,6 +1,7 @@
 """Sampling: the draw is a function of (seed, position); masks and top-p are obeyed."""
 
 import hashlib
+import math
 
 import pytest
 import torch
@@ -80,3 +81,52 @@ def test_a_short_mask_is_refused():
 def test_not_a_number_is_an_error_not_a_token():
     with pytest.raises(EngineError, match="not finite"):
         sample(torch.full((16,), float("nan")), Sampling(), pos=0)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.lists(st.floats(-6, 6, width=32), min_size=9, max_size=40),
+    st.integers(0, 8),
+    st.sets(st.integers(0, 8), min_size=1),
+)
+def test_what_needs_a_majority_is_taken_exactly_with_half_of_what_is_allowed(
+    values, majority, allowed
+):
+    mask = bytearray(5)
+    for i in allowed:
+        mask[i // 8] |= 1 << i % 8
+    logits = torch.tensor(values)
+    before = logits.clone()
+    taken = sample(logits, Sampling(), pos=3, allowed=bytes(mask), majority=majority)
+    weights = {i: math.exp(values[i]) for i in allowed}
+    share = weights.get(majority, 0.0) / sum(weights.values())
+    if abs(share - 0.5) > 1e-9:
+        others = [i for i in sorted(allowed) if i != majority]
+        best = max(others, key=lambda i: values[i], default=majority)
+        assert taken == (majority if share > 0.5 else best)
+    assert torch.equal(logits, before)
+
+
+def test_the_likeliest_id_is_not_taken_without_a_majority():
+    logits = torch.tensor([0.4, 0.2, 0.2, 0.2]).log()
+    assert sample(logits, Sampling(), pos=0) == 0
+    assert sample(logits, Sampling(), pos=0, majority=0) == 1
+    assert sample(logits, Sampling(), pos=0, majority=3) == 0
+    # Of what is allowed it has two thirds.
+    assert sample(logits, Sampling(), pos=0, allowed=bytes([0b0011]), majority=0) == 0
+
+
+def test_a_random_draw_needs_no_majority():
+    logits = torch.tensor([0.4, 0.2, 0.2, 0.2]).log()
+    sampling = Sampling(temperature=1.0, seed=4)
+    for pos in range(100):
+        plain = sample(logits, sampling, pos=pos)
+        assert plain == sample(logits, sampling, pos=pos, majority=0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_damaged_logits_are_refused_with_a_majority_too(value):
+    logits = torch.zeros(8)
+    logits[5] = value
+    with pytest.raises(EngineError, match="not finite"):
+        sample(logits, Sampling(), pos=0, majority=2)

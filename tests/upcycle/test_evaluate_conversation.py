@@ -7,7 +7,7 @@ from cedagent import Agent, Limits, tool
 from cedagent.engine import Engine
 from cedagent.engine.sequence import CedSequence
 from cedagent.model.tiny import write_tiny
-from cedagent.testing import ScriptedModel, call
+from cedagent.testing import ScriptedModel, ScriptedSequence, call
 from cedagent.upcycle.data.conversation import Case, Step
 from cedagent.upcycle.evaluation.conversation import Speaker
 
@@ -207,3 +207,30 @@ def test_a_result_that_the_user_named_is_not_asked_of_the_answer():
     before = Case("known", "", TOOLS, ("3 + 4?", "7, I think."), (steps, (says(),)))
     points = list(Speaker(ScriptedModel([call_again, yes, yes])).converse(before))
     assert points[1].verdict.answer is False
+
+
+def test_a_session_and_a_case_ask_for_the_same_majority(monkeypatch):
+    """Whether the first token calls is decided alike: what is measured is what is served."""
+    asked = []
+    real = ScriptedSequence.sample
+
+    def noting(self, sampling, allowed=None, *, majority=None):
+        asked.append(majority)
+        return real(self, sampling, allowed, majority=majority)
+
+    monkeypatch.setattr(ScriptedSequence, "sample", noting)
+    model = ScriptedModel(SUM_SCRIPT)
+    list(Speaker(model).converse(SUM))
+    in_case, asked = asked, []
+    opening = model.tokenizer.encode("<tool_call>")[0]
+    assert in_case.count(opening) == len(SUM_SCRIPT)
+    assert in_case[0] == opening
+
+    @tool(paged=False)
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    Agent(ScriptedModel(SUM_SCRIPT), tools=[add]).run(SUM.user[0])
+    assert asked.count(opening) == len(SUM_SCRIPT)
+    assert asked[0] == opening

@@ -137,7 +137,7 @@ class Speaker:
                 sequence.feed(written[-1])
             token = constraint.forced()
             if token is None:
-                token = sequence.sample(_GREEDY, constraint.mask())
+                token = sequence.sample(_GREEDY, constraint.mask(), majority=constraint.majority())
             constraint.advance(token)
             events = parser.push(token)
             written.append(token)
