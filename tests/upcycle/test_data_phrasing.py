@@ -109,7 +109,7 @@ def test_a_tool_that_is_needed_is_listed_and_none_twice(tokenizer) -> None:
         assert called <= set(names)
         sizes[len(names)] += 1
     assert set(range(1, 7)) <= set(sizes)
-    assert max(sizes) <= 12
+    assert max(sizes) <= 16
 
 
 def test_what_is_refused_is_not_listed() -> None:

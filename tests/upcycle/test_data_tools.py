@@ -98,6 +98,13 @@ def leaves(value: Any) -> Iterator[Any]:
 IN_OTHER_WORDS = {"pattern", "timezone", "expression", "days", "kind", "mode", "reason"}
 
 
+def in_words(skill: Skill, name: str, said: str) -> tuple[str, ...]:
+    """What the skill's own templates say in place of a value."""
+    tables = re.findall(rf"\{{{name}:([^}}]*)\}}", "\n".join(skill.asks))
+    rows = [row.partition("=") for table in tables for row in table.split(",")]
+    return tuple(word for key, _, words in rows if key == said for word in words.split("/"))
+
+
 def test_what_the_message_says_can_be_copied(all_tasks) -> None:
     n_copied = 0
     for task in all_tasks:
@@ -111,8 +118,12 @@ def test_what_the_message_says_can_be_copied(all_tasks) -> None:
                 if isinstance(leaf, bool) or leaf is None or leaf in ("circle", "box"):
                     continue
                 said = leaf if isinstance(leaf, str) else json.dumps(leaf)
-                assert said in task.message, (task.message, task.arguments)
-                n_copied += 1
+                spoken = (said, *in_words(task.skill, name, said))
+                assert any(words in task.message for words in spoken), (
+                    task.message,
+                    task.arguments,
+                )
+                n_copied += said in task.message
     assert n_copied > 600
 
 

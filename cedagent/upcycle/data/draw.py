@@ -14,12 +14,15 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
+from cedagent.upcycle.data.coined import coin, uncommon_word
 from cedagent.upcycle.data.conversation import Split
 from cedagent.upcycle.data.phrasing import say
 from cedagent.upcycle.data.words import word_list
 
 T = TypeVar("T")
 _EVERY = 5
+_SHARE_UNLISTED = 0.5
+"""How many names and words of training are in no list, so that they have to be copied."""
 _FIRST_DAY = datetime.date(2019, 1, 1)
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
@@ -68,6 +71,9 @@ class Draw:
             if self._is_ours(i):
                 return items[i]
 
+    def _unlisted(self) -> bool:
+        return self.split == "train" and self.chance(_SHARE_UNLISTED)
+
     def _is_ours(self, i: int) -> bool:
         return (i % _EVERY == _EVERY - 1) == (self.split == "heldout")
 
@@ -88,19 +94,20 @@ class Draw:
 
     def first_name(self) -> str:
         """Return a first name."""
-        return self.word(word_list("first_names"))
+        return coin(self.rng).title() if self._unlisted() else self.word(word_list("first_names"))
 
     def person(self) -> str:
         """Return a full name."""
-        return f"{self.first_name()} {self.word(word_list('surnames'))}"
+        listed = self.word(word_list("surnames"))
+        return f"{self.first_name()} {coin(self.rng).title() if self._unlisted() else listed}"
 
     def company(self) -> str:
         """Return a company."""
-        return self.word(word_list("companies"))
+        return coin(self.rng).title() if self._unlisted() else self.word(word_list("companies"))
 
     def stem(self) -> str:
         """Return the name of a file without its extension, or of whatever else files are about."""
-        return self.word(word_list("stems"))
+        return uncommon_word(self.rng) if self._unlisted() else self.word(word_list("stems"))
 
     def folder_name(self) -> str:
         """Return the name of a folder."""
@@ -120,7 +127,7 @@ class Draw:
 
     def noun(self) -> str:
         """Return a word."""
-        return self.word(word_list("words"))
+        return uncommon_word(self.rng) if self._unlisted() else self.word(word_list("words"))
 
     def message(self) -> str:
         """Return a short sentence without its full stop."""

@@ -24,14 +24,14 @@ from cedagent.upcycle.data.tools_documents import (
     place_values,
 )
 
-_SHOWING: Final = (READ_FILE, READ_FILE, READ_FILE, FETCH_PAGE, READ_LOG, SHOW_TABLE)
+SHOWING: Final = (READ_FILE, READ_FILE, READ_FILE, FETCH_PAGE, READ_LOG, SHOW_TABLE)
 
 
 def needle(draw: Draw, n_tokens: int, *, depth: float, count: Count) -> Scene:
     """Return a question whose answer stands at `depth` in a result of about `n_tokens` tokens."""
     while True:
         document = long_document(draw, n_tokens, depth=depth, count=count)
-        scene = _scene(draw, draw.pick(_SHOWING), document)
+        scene = shown(draw, draw.pick(SHOWING), document)
         name, arguments = scene.turns[0].outputs[0].calls[0]
         if draw.allows(name, arguments):
             return scene
@@ -41,7 +41,7 @@ def cut_needle(draw: Draw, n_tokens: int, *, count: Count) -> Scene:
     """Return a result that was cut where the answer stands, and the call that reads on."""
     while True:
         document = long_document(draw, n_tokens, depth=draw.rng.uniform(0.4, 0.6), count=count)
-        scene = _scene(draw, draw.pick((FETCH_PAGE, READ_LOG, SHOW_TABLE)), document)
+        scene = shown(draw, draw.pick((FETCH_PAGE, READ_LOG, SHOW_TABLE)), document)
         first, answer = scene.turns[0].outputs
         text = first.results[0]
         row = document.kind.line.format(**document.target)
@@ -51,19 +51,20 @@ def cut_needle(draw: Draw, n_tokens: int, *, count: Count) -> Scene:
         tail = text[-min(len(head) // 2, (len(text) - at - len(row)) // 2) :]
         missing = len(text) - len(head) - len(tail)
         how = f'; read on with more(result_id="r1", offset={len(head)})'
-        shown = f"{head}\n[{missing} of {len(text)} characters left out{how}]\n{tail}"
+        seen = f"{head}\n[{missing} of {len(text)} characters left out{how}]\n{tail}"
         call = ("more", {"result_id": "r1", "offset": len(head)})
         if all(draw.allows(*each) for each in (*first.calls, call)):
             break
     outputs = (
-        Said(calls=first.calls, results=(shown,)),
+        Said(calls=first.calls, results=(seen,)),
         Said(calls=(call,), results=(text[len(head) :],)),
         answer,
     )
     return Scene((Turn(scene.turns[0].user, outputs),), (*scene.specs, MORE))
 
 
-def _scene(draw: Draw, spec: ToolSpec, document: Document) -> Scene:
+def shown(draw: Draw, spec: ToolSpec, document: Document) -> Scene:
+    """Return a question about a document and the call that shows it."""
     if spec is READ_FILE:
         arguments = {"path": draw.path(document.kind.extension)}
         places = WHERE[draw.split]

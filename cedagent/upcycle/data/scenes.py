@@ -17,7 +17,7 @@ from cedagent.upcycle.data.phrasing import lines, names_in, surface, tidy
 from cedagent.upcycle.data.schemas import in_order
 from cedagent.upcycle.data.skill import Skill, Task, finish, make_task
 
-_AGAIN = {
+AGAIN = {
     "train": lines("""
         and {x}?
         And {x}?
@@ -154,7 +154,7 @@ def _varied(draw: Draw, first: Task) -> Task:
             break
     # A zone is named by its city.
     said = values["city"] if skill.vary == "timezone" else surface(values[skill.vary])
-    wording = ask(draw.pick(_AGAIN[draw.split]), {"x": said}, draw=draw, around=0, noise=0.05)
+    wording = ask(draw.pick(AGAIN[draw.split]), {"x": said}, draw=draw, around=0, noise=0.05)
     assert wording is not None
     # What the first message said beside the arguments still holds, except for what varied; what
     # the first call found out does not.

@@ -6,9 +6,12 @@ has the same skills in the same order.
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from functools import lru_cache
 
 from cedagent.chat.template import ToolSpec
+from cedagent.upcycle.data.asks import more_asks
 from cedagent.upcycle.data.builtin_skills import builtin_skills
 from cedagent.upcycle.data.files import file_skills
 from cedagent.upcycle.data.folders import folder_skills
@@ -38,23 +41,25 @@ from cedagent.upcycle.data.unseen_yard import yard_skills
 @lru_cache(maxsize=1)
 def builtin() -> tuple[Skill, ...]:
     """Return what is asked of the built-in tools."""
-    return (*builtin_skills(), *folder_skills(), *file_skills())
+    return _with_more_asks((*builtin_skills(), *folder_skills(), *file_skills()))
 
 
 @lru_cache(maxsize=1)
 def invented() -> tuple[Skill, ...]:
     """Return the invented tools that training knows."""
-    return (
-        *(*day_skills(), *calendar_skills(), *mail_skills(), *word_skills(), *home_skills()),
-        *(
-            *machine_skills(),
-            *shop_skills(),
-            *travel_skills(),
-            *place_skills(),
-            *number_skills(),
-            *text_skills(),
-        ),
-        *(*store_skills(), *document_skills(), *work_skills(), *office_skills()),
+    return _with_more_asks(
+        (
+            *(*day_skills(), *calendar_skills(), *mail_skills(), *word_skills(), *home_skills()),
+            *(
+                *machine_skills(),
+                *shop_skills(),
+                *travel_skills(),
+                *place_skills(),
+                *number_skills(),
+                *text_skills(),
+            ),
+            *(*store_skills(), *document_skills(), *work_skills(), *office_skills()),
+        )
     )
 
 
@@ -70,6 +75,17 @@ def unseen() -> tuple[Skill, ...]:
 def known() -> tuple[Skill, ...]:
     """Return all skills that training knows."""
     return (*builtin(), *invented())
+
+
+def _with_more_asks(skills: tuple[Skill, ...]) -> tuple[Skill, ...]:
+    """Return the skills with what `asks.txt` adds to their templates."""
+    seen: Counter[str] = Counter()
+    more = []
+    for skill in skills:
+        name = skill.spec.name
+        seen[name] += 1
+        more.append(replace(skill, asks=(*skill.asks, *more_asks(name, seen[name]))))
+    return tuple(more)
 
 
 @lru_cache(maxsize=256)

@@ -65,6 +65,11 @@ def _make(
         properties[parameter] = _schema(draw, field, is_required=is_required)
         values[parameter] = field.value
         phrases.append((parameter, field, is_required))
+    for field in draw.some(FIELDS, 0, 2):
+        # What nobody mentions is to be left out.
+        parameter = draw.pick(field.names.split())
+        if parameter not in properties:
+            properties[parameter] = _schema(draw, field, is_required=False)
     draw.rng.shuffle(phrases)
     tail = " ".join(_phrase(draw, *phrase) for phrase in phrases)
     asks = lines(verb.asks)

@@ -12,7 +12,7 @@ from importlib import resources
 
 from cedagent.chat.template import ToolSpec
 from cedagent.upcycle.data.conversation import Turn
-from cedagent.upcycle.data.documents import few_rows
+from cedagent.upcycle.data.documents import Document, few_rows
 from cedagent.upcycle.data.draw import Draw
 from cedagent.upcycle.data.moods import ask
 from cedagent.upcycle.data.phrasing import surface
@@ -70,8 +70,11 @@ def _heldout_questions() -> frozenset[int]:
 
 
 def _pasted(draw: Draw) -> Turn:
-    """Return a question about a text that the message itself brings."""
-    document = few_rows(draw, draw.whole(1, 6))
+    return pasted(draw, few_rows(draw, draw.whole(1, 6)))
+
+
+def pasted(draw: Draw, document: Document) -> Turn:
+    """Return a question about a document that the message itself brings."""
     wording = ask(draw.pick(document.asks(heldout=draw.split == "heldout")), document.target,
                   draw=draw, around=0)  # fmt: skip
     assert wording is not None

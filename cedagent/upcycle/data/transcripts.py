@@ -6,10 +6,13 @@ function of its seed, its split and the function that counts tokens.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+from cedagent.upcycle.data.asks import more_asks
 from cedagent.upcycle.data.chain import Chain, chain_turn
 from cedagent.upcycle.data.chains_days import day_chains
 from cedagent.upcycle.data.chains_files import file_chains
@@ -20,6 +23,7 @@ from cedagent.upcycle.data.conversation import Conversation, Said, Turn
 from cedagent.upcycle.data.documents import Count
 from cedagent.upcycle.data.draw import Draw
 from cedagent.upcycle.data.listing import conversation
+from cedagent.upcycle.data.lookups import lookups
 from cedagent.upcycle.data.made_up_chain import made_up_chain
 from cedagent.upcycle.data.moods import ask
 from cedagent.upcycle.data.needle import cut_needle, needle
@@ -34,17 +38,18 @@ from cedagent.upcycle.data.trouble import corrected, missing_file, reported, tri
 from cedagent.upcycle.data.unfit import asked_back, refused
 
 MIX: Final = {
-    "builtin": 0.20,
-    "invented": 0.15,
-    "made_up": 0.22,
-    "chain": 0.10,
-    "made_up_chain": 0.05,
-    "refused": 0.07,
+    "builtin": 0.12,
+    "invented": 0.10,
+    "made_up": 0.17,
+    "chain": 0.08,
+    "made_up_chain": 0.04,
+    "refused": 0.04,
     "asked_back": 0.02,
     "recovery": 0.02,
-    "talk": 0.07,
+    "talk": 0.04,
     "talk_bare": 0.02,
-    "needle": 0.05,
+    "lookups": 0.28,
+    "needle": 0.04,
     "cut_needle": 0.02,
     "knowledge": 0.01,
 }
@@ -94,6 +99,10 @@ def of_kind(draw: Draw, kind: str, *, count: Count) -> Conversation:
             n_tokens = round(500 * 6 ** draw.rng.random())
             scene = needle(draw, n_tokens, depth=draw.rng.random(), count=count)
             return conversation(draw, kind, [scene], others=known())
+        case "lookups":
+            scene = lookups(draw, count=count)
+            bare = not scene.specs and draw.chance(0.6)
+            return conversation(draw, kind, [scene], others=known(), no_tools=bare)
         case "cut_needle":
             scene = cut_needle(draw, draw.whole(500, 1500), count=count)
             return conversation(draw, kind, [scene], others=known())
@@ -124,10 +133,14 @@ def skill_scene(draw: Draw, skills: Sequence[Skill]) -> Scene:
 @lru_cache(maxsize=1)
 def all_chains() -> tuple[Chain, ...]:
     """Return all kinds of tasks of several steps."""
-    return (
-        *(*shop_chains(), *day_chains(), *people_chains(), *file_chains()),
-        *value_chains(),
-    )
+    chains = (*shop_chains(), *day_chains(), *people_chains(), *file_chains(), *value_chains())
+    seen: Counter[str] = Counter()
+    more = []
+    for chain in chains:
+        name = "chain " + "+".join(spec.name for spec in chain.specs)
+        seen[name] += 1
+        more.append(replace(chain, asks=(*chain.asks, *more_asks(name, seen[name]))))
+    return tuple(more)
 
 
 def chain_scene(draw: Draw) -> Scene:

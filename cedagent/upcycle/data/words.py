@@ -12,7 +12,7 @@ from typing import Literal
 
 Name = Literal[
     "first_names", "surnames", "cities", "companies", "products", "words", "stems", "folders",
-    "topics", "messages", "tasks",
+    "topics", "messages", "tasks", "common",
 ]  # fmt: skip
 
 
