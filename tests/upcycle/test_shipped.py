@@ -40,7 +40,9 @@ def test_the_trained_file_is_small_and_made_for_the_recipe() -> None:
     assert RECIPE.trained is not None
     assert RECIPE.trained.stat().st_size <= 30_000_000
     metadata = read_trained(RECIPE.trained).metadata
-    assert [stage["stage"] for stage in metadata["stages"]] == ["heal", "teach"]
+    first, *others = [stage["stage"] for stage in metadata["stages"]]
+    assert first == "heal"
+    assert set(others) == {"teach"}
     assert metadata["made_for"] == {
         "n_encoder_layers": RECIPE.n_encoder_layers,
         "decoder_window": RECIPE.window,
