@@ -24,6 +24,7 @@ from cedagent.upcycle.data.skill import make_task
 from cedagent.upcycle.data.skills import known, unseen
 from cedagent.upcycle.data.transcripts import all_chains
 from cedagent.upcycle.data.unfit import refused
+from cedagent.upcycle.evaluation.judgement import contains
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +194,13 @@ def test_needles_have_their_length_and_depth(tokenizer) -> None:
             # A word such as a first name may also stand elsewhere.
             assert at <= case.depth + 0.25
             assert needle in text[int(max(0, case.depth - 0.05) * len(text)) :]
+
+
+def test_no_needle_is_told_by_its_question() -> None:
+    for made in heldout_conversations("needle_1000", seed=0, n=200):
+        (turn,) = made.turns
+        (value,) = turn.outputs[-1].contains
+        assert not contains(turn.user, value), turn.user
 
 
 def test_a_needle_names_one_row(tokenizer) -> None:

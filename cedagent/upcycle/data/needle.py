@@ -1,11 +1,13 @@
 """Facts in long results: one call, a result of 500 to 3,000 tokens, a question about one row.
 
 Knows documents and the tools that return them, and how the runtime cuts what is too long.
-Invariant: the row that holds the answer stands at the depth that the scene says.
+Invariants: the row that holds the answer stands at the depth that the scene says, and
+the question does not say the answer.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from cedagent.chat.template import ToolSpec
@@ -33,7 +35,7 @@ def needle(draw: Draw, n_tokens: int, *, depth: float, count: Count) -> Scene:
         document = long_document(draw, n_tokens, depth=depth, count=count)
         scene = shown(draw, draw.pick(SHOWING), document)
         name, arguments = scene.turns[0].outputs[0].calls[0]
-        if draw.allows(name, arguments):
+        if draw.allows(name, arguments) and not _tells(scene, document):
             return scene
 
 
@@ -61,6 +63,12 @@ def cut_needle(draw: Draw, n_tokens: int, *, count: Count) -> Scene:
         answer,
     )
     return Scene((Turn(scene.turns[0].user, outputs),), (*scene.specs, MORE))
+
+
+def _tells(scene: Scene, document: Document) -> bool:
+    """Tell whether the question says the answer itself, as a file's name may by chance."""
+    value = re.escape(document.target["value"])
+    return re.search(rf"(?<!\w){value}(?!\w)", scene.turns[0].user, re.IGNORECASE) is not None
 
 
 def shown(draw: Draw, spec: ToolSpec, document: Document) -> Scene:
