@@ -24,14 +24,14 @@ def head_problem(entry: Entry) -> str | None:
         return f"expected the head of a log of version {VERSION}, got {entry.get('kind')!r}"
     return _first_problem(
         entry,
-        name=_is_text,
+        name=_is_line,
         created=lambda value: isinstance(value, int | float),
         system=lambda value: value is None or _is_text(value),
         tools=lambda value: isinstance(value, list) and all(map(_is_tool, value)),
-        chat_format=_is_text,
-        model=_is_text,
-        model_digest=_is_text,
-        tokenizer_digest=_is_text,
+        chat_format=_is_line,
+        model=_is_line,
+        model_digest=_is_line,
+        tokenizer_digest=_is_line,
         seed=lambda value: _is_whole(value, 2**64),
         # Logs of formats that do not reason may lack these.
         thinking=lambda value: value is None or isinstance(value, bool),
@@ -67,7 +67,7 @@ def problem_of(entry: Entry, *, n_before: int, choices: Sequence[str]) -> str | 
             n=lambda value: _is_whole(value, len(ids) + 1),
             ending=lambda value: value in ENDINGS,
         )
-    return _first_problem(entry, digest=_is_text, ids=lambda value: not value)
+    return _first_problem(entry, digest=_is_line, ids=lambda value: not value)
 
 
 def foreign_id(ids: Sequence[Any], *, vocab_size: int) -> str | None:
@@ -94,6 +94,11 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
+def _is_line(value: object) -> bool:
+    """Tell whether a value can be named in a message of one line."""
+    return isinstance(value, str) and value.isprintable()
+
+
 def _is_whole(value: object, stop: float = float("inf")) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < stop
 
@@ -101,9 +106,9 @@ def _is_whole(value: object, stop: float = float("inf")) -> bool:
 def _is_tool(value: object) -> bool:
     if not isinstance(value, Mapping):
         return False
-    texts = (value.get("name"), value.get("description"))
+    is_named = _is_line(value.get("name")) and _is_text(value.get("description"))
     examples = value.get("examples")
-    if not all(map(_is_text, texts)) or not isinstance(value.get("parameters"), Mapping):
+    if not is_named or not isinstance(value.get("parameters"), Mapping):
         return False
     return isinstance(examples, list) and all(map(_is_example, examples))
 

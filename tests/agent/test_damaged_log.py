@@ -114,6 +114,24 @@ def test_a_whole_line_of_a_wrong_shape_is_one_clear_line(
     assert said in refusal(agent_on(tiny), b"".join(mutated))
 
 
+@pytest.mark.parametrize("value", ["a\nb", "a\x1b[2J", "a\u2028b"], ids=ascii)
+@pytest.mark.parametrize(
+    "key", ["name", "chat_format", "model", "model_digest", "tokenizer_digest", "digest", "tool"]
+)
+def test_what_messages_name_is_of_one_line_in_every_log(
+    tiny: Path, lines: list[bytes], key: str, value: str
+) -> None:
+    line = MODEL if key == "digest" else HEAD
+    values: dict[str, Any] = {key: value}
+    if key == "tool":
+        entry = decode_line(lines[HEAD][:-1])
+        assert entry is not None
+        values = {"tools": [{**entry["tools"][0], "name": value}]}
+    mutated = list(lines)
+    mutated[line] = changed(lines[line], **values)
+    assert value not in refusal(agent_on(tiny), b"".join(mutated))
+
+
 @pytest.mark.parametrize("token", ["beyond", -1, "a", 1.5, True, None, [1]], ids=repr)
 def test_ids_that_are_none_of_the_vocabulary_are_refused(
     tiny: Path, lines: list[bytes], token: Any
