@@ -19,6 +19,7 @@ from cedagent.upcycle.data.conversation import case_of
 from cedagent.upcycle.data.documents import long_document
 from cedagent.upcycle.data.draw import Draw
 from cedagent.upcycle.data.listing import conversation
+from cedagent.upcycle.data.needle import cut_needle
 from cedagent.upcycle.data.records import RECORDS
 from cedagent.upcycle.data.skill import make_task
 from cedagent.upcycle.data.skills import known, unseen
@@ -199,6 +200,13 @@ def test_needles_have_their_length_and_depth(tokenizer) -> None:
 def test_no_needle_is_told_by_its_question() -> None:
     for made in heldout_conversations("needle_1000", seed=0, n=200):
         (turn,) = made.turns
+        (value,) = turn.outputs[-1].contains
+        assert not contains(turn.user, value), turn.user
+
+
+def test_no_cut_needle_is_told_by_its_question() -> None:
+    for i in range(200):
+        (turn,) = cut_needle(Draw(f"cut {i}", split="heldout"), 600, count=len).turns
         (value,) = turn.outputs[-1].contains
         assert not contains(turn.user, value), turn.user
 

@@ -55,7 +55,8 @@ def cut_needle(draw: Draw, n_tokens: int, *, count: Count) -> Scene:
         how = f'; read on with more(result_id="r1", offset={len(head)})'
         seen = f"{head}\n[{missing} of {len(text)} characters left out{how}]\n{tail}"
         call = ("more", {"result_id": "r1", "offset": len(head)})
-        if all(draw.allows(*each) for each in (*first.calls, call)):
+        is_allowed = all(draw.allows(*each) for each in (*first.calls, call))
+        if is_allowed and not _tells(scene, document):
             break
     outputs = (
         Said(calls=first.calls, results=(seen,)),
