@@ -65,7 +65,7 @@ class TaggedJson:
                 i = [tool.name for tool in tools].index(choice)
                 return "\n".join([f"start: {opener} call_{i}", rules[i]])
 
-    def opening_id(self, tokenizer: Tokenizer) -> int | None:
+    def opening_id(self, tokenizer: Tokenizer) -> int:
         """Return the id that begins an output which calls at once."""
         return tokenizer.encode(self.opener)[0]
 

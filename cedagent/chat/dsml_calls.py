@@ -71,7 +71,7 @@ class DsmlSyntax:
         named = [f"call: {any_call}", *rules] if rules else []
         return "\n".join([start, *answer, "TEXT: /(?s:.*)/", *named])
 
-    def opening_id(self, tokenizer: Tokenizer) -> int | None:
+    def opening_id(self, tokenizer: Tokenizer) -> None:
         """Return None: calls begin with the empty line that may end a paragraph, too."""
         return None
 

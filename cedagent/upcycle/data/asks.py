@@ -7,15 +7,26 @@ names, no tools. Invariant: they serve training alone; held-out wordings stand w
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import resources
 
 from cedagent.upcycle.data.phrasing import lines
 
 
-def more_asks(name: str, number: int = 1) -> tuple[str, ...]:
-    """Return the templates for the skill `number` of a tool, or for a chain by its tools' names."""
-    return _sections().get(f"{name} {number}", ())
+def more_asks(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the templates for each skill, named by its tool, or chain; the nth of a name is n."""
+    for name in section_names(names):
+        yield _sections().get(name, ())
+
+
+def section_names(names: Iterable[str]) -> Iterator[str]:
+    """Yield each name with how often it has come by then."""
+    seen: Counter[str] = Counter()
+    for name in names:
+        seen[name] += 1
+        yield f"{name} {seen[name]}"
 
 
 def ask_names() -> tuple[str, ...]:

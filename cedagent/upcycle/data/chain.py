@@ -37,6 +37,11 @@ class Chain:
     answers: tuple[str, ...]
     needed: tuple[str, ...]
 
+    @property
+    def name(self) -> str:
+        """What asks.txt calls chains of these tools."""
+        return "chain " + "+".join(spec.name for spec in self.specs)
+
 
 def chain_turn(chain: Chain, draw: Draw) -> Turn:
     """Return a message and the outputs that it takes."""

@@ -70,11 +70,10 @@ def questioned(draw: Draw, n_tokens: int, n_questions: int, *, count: Count) -> 
     """
     kind, rows = _many_rows(draw, n_tokens, count=count)
     spelled = [kind.line.format(**row).casefold() for row in rows]
-    # A name inside another row would name two.
+    names = [_name(kind, row).casefold() for row in rows]
+    # A name inside another row would name two; its own row has it.
     rows = [
-        row
-        for i, row in enumerate(rows)
-        if not any(_name(kind, row).casefold() in line for j, line in enumerate(spelled) if j != i)
+        row for row, name in zip(rows, names, strict=True) if sum(name in s for s in spelled) == 1
     ] or rows[:1]
     head = _head(kind, draw)
     pairs = [(i, want) for i in range(len(rows)) for want in kind.wants]

@@ -6,7 +6,6 @@ has the same skills in the same order.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 
@@ -79,13 +78,10 @@ def known() -> tuple[Skill, ...]:
 
 def _with_more_asks(skills: tuple[Skill, ...]) -> tuple[Skill, ...]:
     """Return the skills with what `asks.txt` adds to their templates."""
-    seen: Counter[str] = Counter()
-    more = []
-    for skill in skills:
-        name = skill.spec.name
-        seen[name] += 1
-        more.append(replace(skill, asks=(*skill.asks, *more_asks(name, seen[name]))))
-    return tuple(more)
+    added = more_asks(skill.spec.name for skill in skills)
+    return tuple(
+        replace(skill, asks=(*skill.asks, *more)) for skill, more in zip(skills, added, strict=True)
+    )
 
 
 @lru_cache(maxsize=256)

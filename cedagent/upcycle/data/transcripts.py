@@ -6,7 +6,6 @@ function of its seed, its split and the function that counts tokens.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -134,13 +133,10 @@ def skill_scene(draw: Draw, skills: Sequence[Skill]) -> Scene:
 def all_chains() -> tuple[Chain, ...]:
     """Return all kinds of tasks of several steps."""
     chains = (*shop_chains(), *day_chains(), *people_chains(), *file_chains(), *value_chains())
-    seen: Counter[str] = Counter()
-    more = []
-    for chain in chains:
-        name = "chain " + "+".join(spec.name for spec in chain.specs)
-        seen[name] += 1
-        more.append(replace(chain, asks=(*chain.asks, *more_asks(name, seen[name]))))
-    return tuple(more)
+    added = more_asks(chain.name for chain in chains)
+    return tuple(
+        replace(chain, asks=(*chain.asks, *more)) for chain, more in zip(chains, added, strict=True)
+    )
 
 
 def chain_scene(draw: Draw) -> Scene:
