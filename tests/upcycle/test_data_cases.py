@@ -205,7 +205,8 @@ def test_no_needle_is_told_by_its_question() -> None:
 
 
 def test_no_cut_needle_is_told_by_its_question() -> None:
-    for i in range(200):
+    # Of 3,000 seeds ten draw a question that says it, before it is drawn anew.
+    for i in (795, 1324, 1447, 1602):
         (turn,) = cut_needle(Draw(f"cut {i}", split="heldout"), 600, count=len).turns
         (value,) = turn.outputs[-1].contains
         assert not contains(turn.user, value), turn.user
