@@ -41,15 +41,16 @@ MIX: Final = {
     "invented": 0.10,
     "made_up": 0.17,
     "chain": 0.08,
-    "made_up_chain": 0.04,
-    "refused": 0.04,
+    "chains": 0.10,
+    "made_up_chain": 0.06,
+    "refused": 0.03,
     "asked_back": 0.02,
-    "recovery": 0.02,
-    "talk": 0.04,
-    "talk_bare": 0.02,
-    "lookups": 0.28,
+    "recovery": 0.03,
+    "talk": 0.03,
+    "talk_bare": 0.01,
+    "lookups": 0.19,
     "needle": 0.04,
-    "cut_needle": 0.02,
+    "cut_needle": 0.01,
     "knowledge": 0.01,
 }
 """Share of each kind among training conversations."""
@@ -79,6 +80,9 @@ def of_kind(draw: Draw, kind: str, *, count: Count) -> Conversation:
             return _several(draw, kind, skills, skills if draw.chance(0.6) else known())
         case "chain":
             return _several(draw, kind, known(), known(), first=chain_scene(draw))
+        case "chains":
+            scenes = [chain_scene(draw) for _ in range(draw.whole(2, 5))]
+            return conversation(draw, kind, scenes, others=known())
         case "made_up_chain":
             others = made_up_skills(draw, draw.whole(1, 4))
             scene = made_up_chain(draw)
