@@ -51,9 +51,7 @@ def convert(
     last W tokens alone. Raises UsageError (ConfigError, WeightsError) before anything is
     written, CedError when the directory cannot be written; then nothing of it stays.
     """
-    target = Path(dst).expanduser()
-    if target.exists():
-        raise UsageError(f"{target} exists already: expected a new folder; move it away first")
+    target = new_place(dst)
     report = progress or silent
     parent = read_parent(source, progress=report)
     seeing_far = range(n_encoder_layers) if global_layers is None else sorted(global_layers)
@@ -131,6 +129,25 @@ def calibrate(
         made[prefix + "global_k.weight"] = fitted_k.clone()
         made[prefix + "global_v.weight"] = fitted_v.clone()
     return made, peaks
+
+
+def new_place(dst: str | Path) -> Path:
+    """Return the path of a directory to make, for `new_directory`.
+
+    Raises UsageError now for what would fail after minutes of work: something is there, or no
+    folder can be made there.
+    """
+    target = Path(dst).expanduser()
+    if os.path.lexists(target):
+        raise UsageError(f"{target} exists already: expected a new folder; move it away first")
+    above = next(path for path in target.absolute().parents if os.path.lexists(path))
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        what = "a folder that this user may not write" if above.is_dir() else "no folder"
+        raise UsageError(
+            f"cannot write {target}: {above} is {what}; expected a place for a new folder, choose "
+            "another one"
+        )
+    return target
 
 
 @contextmanager

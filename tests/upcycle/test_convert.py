@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 
 import pytest
 import torch
@@ -214,10 +215,30 @@ def test_nothing_half_written_stays(source, tmp_path, monkeypatch, fault):
         assert "No space left on device; nothing was kept" in str(caught.value)
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(source, tmp_path):
+def test_what_cannot_be_written_is_refused_before_the_work(source, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CedError, match=r"cannot write .*file/x"):
-        convert(source, tmp_path / "file" / "x", n_encoder_layers=5, window=8)
+    (tmp_path / "link").symlink_to("nowhere")
+    steps = []
+
+    def refused(dst, message):
+        with pytest.raises(UsageError, match=message) as caught:
+            convert(source, dst, n_encoder_layers=2, window=8, progress=lambda *s: steps.append(s))
+        assert "\n" not in str(caught.value)
+
+    refused(tmp_path / "file" / "x", r"cannot write \S+file/x: \S+file is no folder; expected")
+    refused(tmp_path / "link", "exists already")
+    refused(tmp_path / "link" / "x", "link is no folder")
+    # For a user who may write everywhere, too.
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    refused(tmp_path / "a" / "x", r"cannot write \S+a/x: \S+ is a folder that this user may not")
+    assert steps == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link"]
+
+
+def test_missing_folders_above_are_made(source, tmp_path):
+    dst = tmp_path / "a" / "b" / "x"
+    assert convert(source, dst, n_encoder_layers=5, window=8, int8=False) == dst
+    assert (dst / "config.json").is_file()
 
 
 def test_the_baseline_has_no_global_projections(source):

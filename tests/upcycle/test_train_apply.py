@@ -183,6 +183,16 @@ def test_nothing_is_written_where_something_is(model_dir, healed, tmp_path):
         write_trained_model(model_dir, healed, tmp_path / "dst")
 
 
+def test_what_cannot_be_written_is_refused_before_the_work(model_dir, healed, tmp_path):
+    (tmp_path / "file").write_text("")
+    steps = []
+    with pytest.raises(UsageError, match=r"cannot write \S+file/x: \S+file is no folder; expected"):
+        write_trained_model(
+            model_dir, healed, tmp_path / "file" / "x", progress=lambda *step: steps.append(step)
+        )
+    assert steps == []
+
+
 def test_a_trained_model_takes_no_second_file(healed, written, tmp_path):
     with pytest.raises(UsageError, match="carries trained weights already"):
         write_trained_model(written[0], healed, tmp_path / "again")

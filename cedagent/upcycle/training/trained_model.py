@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 
 from ced_kernels.norm import rms_norm
-from cedagent.errors import UsageError
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.llama.weights import write_model
 from cedagent.upcycle.calibration import calibration_documents
-from cedagent.upcycle.convert import new_directory
+from cedagent.upcycle.convert import new_directory, new_place
 from cedagent.upcycle.parent import layer_rows
 from cedagent.upcycle.smooth import larger, smoothed
 from cedagent.upcycle.source import Parent, Progress, sha256_file, silent
@@ -41,9 +40,7 @@ def write_trained_model(
 
     Raises UsageError's kinds before anything is written, CedError when the directory cannot be.
     """
-    target = dst.expanduser()
-    if target.exists():
-        raise UsageError(f"{target} exists already: expected a new folder; move it away first")
+    target = new_place(dst)
     report = progress or silent
     config, tensors = load_untrained(model_dir)
     trained = read_trained(file)
