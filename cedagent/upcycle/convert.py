@@ -62,6 +62,12 @@ def convert(
         decoder_window=window,
         replay_windows=replay_windows,
     )
+    context = config.max_position_embeddings
+    if window > context and (config.n_decoder_layers or config.encoder_windowed_layers):
+        raise ConfigError(
+            f"a window of {window} tokens: expected at most the checkpoint's context of {context} "
+            "tokens"
+        )
     tensors, quantised = dict(parent.tensors), None
     if int8 or config.n_decoder_layers:
         added, peaks = calibrate(parent, config, progress=report)

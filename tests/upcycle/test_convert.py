@@ -185,6 +185,24 @@ def test_sizes_out_of_range_are_refused(source, tmp_path, n_encoder_layers, wind
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_window_is_not_larger_than_the_context(tmp_path):
+    config, tensors = random_parent(layers=2)
+    config["max_position_embeddings"] = 63
+    source = write_hf_folder(tmp_path / "hf", config, tensors, TOKENIZER)
+    steps, message = [], "a window of 64 tokens: expected at most the checkpoint's context of 63"
+    for n_encoder_layers, global_layers in ((1, None), (2, (0,))):
+        with pytest.raises(ConfigError, match=message):
+            convert(
+                source, tmp_path / "x",
+                n_encoder_layers=n_encoder_layers, window=64, global_layers=global_layers,
+                progress=lambda *s: steps.append(s[0]),
+            )  # fmt: skip
+    assert set(steps) == {"read"}
+    # The baseline has no window; one as large as the context is whole.
+    convert(source, tmp_path / "baseline", n_encoder_layers=2, window=64, int8=False)
+    convert(source, tmp_path / "whole", n_encoder_layers=1, window=63, int8=False)
+
+
 def test_an_existing_folder_is_left_alone(source, tmp_path):
     (tmp_path / "x").mkdir()
     with pytest.raises(UsageError, match="exists already: expected a new folder"):
