@@ -74,6 +74,16 @@ def test_a_damaged_checkpoint_is_refused(model_dir, tmp_path, content):
         heal(model_dir, tmp_path)
 
 
+@pytest.mark.parametrize("stage", ["heal", "teach"])
+def test_a_run_is_not_mixed_with_the_files_of_a_model(model_dir, tmp_path, stage):
+    before = sorted(path.name for path in model_dir.iterdir())
+    (tmp_path / "link").symlink_to(model_dir)
+    for folder in (model_dir, tmp_path / "link", made(tmp_path, n_layers=1, n_encoder_layers=1)):
+        with pytest.raises(UsageError, match=r"holds a model: .* give another --out"):
+            heal(model_dir, folder, replace(SHORT, stage=stage))
+    assert sorted(path.name for path in model_dir.iterdir()) == before
+
+
 def test_two_processes_do_not_train_in_one_folder(model_dir, tmp_path):
     with locked(tmp_path), pytest.raises(UsageError, match="another process trains in"):
         heal(model_dir, tmp_path)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cedagent.errors import UsageError
+from cedagent.model.config import CONFIG_FILE
 from cedagent.model.llama.config import LlamaConfig
 from cedagent.model.llama.weights import Checkpoint
 from cedagent.upcycle.source import sha256_file
@@ -86,6 +87,10 @@ def run(
     for settings, files and folders that do not fit, CedError when the folder cannot be written.
     """
     budget = Budget(recipe.steps, minutes)
+    if (folder / CONFIG_FILE).exists():
+        raise UsageError(
+            f"{folder} holds a model: expected a folder of the run's own, give another --out"
+        )
     device = device or torch.device("cpu")
     config, tensors = load_untrained(model_dir)
     parent = parent_digest(tensors)
