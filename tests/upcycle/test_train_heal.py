@@ -128,10 +128,11 @@ def test_a_model_that_was_trained_is_no_start(model_dir, tmp_path):
 
 
 @pytest.mark.parametrize("is_adapted", [False, True])
-def test_a_model_with_nothing_to_heal_is_refused(tmp_path, is_adapted):
+def test_a_model_with_nothing_to_heal_is_refused_and_leaves_no_folder(tmp_path, is_adapted):
     baseline = made(tmp_path, n_layers=2, n_encoder_layers=2)
     with pytest.raises(UsageError, match="nothing to heal"):
         heal(baseline, tmp_path / "out", replace(RECIPE, encoder_adapters=is_adapted))
+    assert not (tmp_path / "out").exists()
 
 
 def test_rounding_needs_int8_weights(tmp_path):

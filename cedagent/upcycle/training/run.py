@@ -109,9 +109,10 @@ def run(
         "start": None if start is None else sha256_file(start),
     }
     rounding = _rounding(model_dir, config, tensors) if recipe.fake_int8 else None
+    stage = _stage(pair, recipe, texts, lengths, rounding)
     with locked(folder):
         standing = train(
-            _stage(pair, recipe, texts, lengths, rounding),
+            stage,
             folder,
             recipe=recipe,
             budget=budget,
