@@ -15,17 +15,16 @@ from cedagent.model.tokenizer_build import build_tiny
 from cedagent.upcycle.data import KINDS, heldout_conversations, tool_cases
 from cedagent.upcycle.data.builtin import BUILTIN, MORE
 from cedagent.upcycle.data.chains_values import value_chains
-from cedagent.upcycle.data.conversation import case_of
+from cedagent.upcycle.data.conversation import case_of, contains
 from cedagent.upcycle.data.documents import long_document
 from cedagent.upcycle.data.draw import Draw
 from cedagent.upcycle.data.listing import conversation
-from cedagent.upcycle.data.needle import cut_needle
+from cedagent.upcycle.data.needle import cut_needle, needle, shown
 from cedagent.upcycle.data.records import RECORDS
 from cedagent.upcycle.data.skill import make_task
 from cedagent.upcycle.data.skills import known, unseen
 from cedagent.upcycle.data.transcripts import all_chains
 from cedagent.upcycle.data.unfit import refused
-from cedagent.upcycle.evaluation.judgement import contains
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +209,25 @@ def test_no_cut_needle_is_told_by_its_question() -> None:
         (turn,) = cut_needle(Draw(f"cut {i}", split="heldout"), 600, count=len).turns
         (value,) = turn.outputs[-1].contains
         assert not contains(turn.user, value), turn.user
+
+
+def test_a_question_tells_its_needle_as_an_answer_is_judged(monkeypatch) -> None:
+    spellings = []
+
+    def telling(draw, spec, document):
+        scene = shown(draw, spec, document)
+        (turn,) = scene.turns
+        # The first question says it, in other white space.
+        said = "" if spellings else document.target["value"].replace(" ", "\n").upper()
+        spellings.append(said)
+        return replace(scene, turns=(replace(turn, user=f"{turn.user} {said}"),))
+
+    monkeypatch.setattr("cedagent.upcycle.data.needle.shown", telling)
+    for i in range(9):
+        spellings.clear()
+        scene = needle(Draw(f"told {i}", split="heldout"), 600, depth=0.5, count=len)
+        assert not contains(scene.turns[0].user, scene.turns[0].outputs[-1].contains[0])
+        assert len(spellings) > 1
 
 
 def test_a_needle_names_one_row(tokenizer) -> None:

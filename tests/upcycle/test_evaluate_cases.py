@@ -4,9 +4,9 @@ import pytest
 
 from cedagent.chat.output import Call, Output
 from cedagent.upcycle.data import KINDS, heldout_conversations
-from cedagent.upcycle.data.conversation import case_of
+from cedagent.upcycle.data.conversation import case_of, contains
 from cedagent.upcycle.data.transcripts import train_conversation
-from cedagent.upcycle.evaluation.judgement import Judge, contains
+from cedagent.upcycle.evaluation.judgement import Judge
 
 
 def verdicts(kind, *, seed, n):

@@ -3,9 +3,9 @@
 import pytest
 
 from cedagent.chat.output import Call, Output
-from cedagent.upcycle.data.conversation import Step
+from cedagent.upcycle.data.conversation import Step, contains
 from cedagent.upcycle.data.schemas import tool
-from cedagent.upcycle.evaluation.judgement import Judge, contains, is_settled
+from cedagent.upcycle.evaluation.judgement import Judge, is_settled
 
 JUDGE = Judge([tool(name, "", {}) for name in ("add", "sub")])
 

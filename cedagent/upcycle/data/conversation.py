@@ -6,6 +6,7 @@ the same conversation hold the same turns in the same order, so what is judged i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -34,7 +35,7 @@ class Said:
     """One per call, as the runtime would append them."""
     text: str = ""
     contains: tuple[str, ...] = ()
-    """What a right answer has in it, whatever its wording."""
+    """What a right answer has in it (`contains`), whatever its wording."""
     trained: bool = True
     """False for a wrong turn that is there to be recovered from."""
 
@@ -104,5 +105,26 @@ def case_of(conversation: Conversation) -> Case:
     )
 
 
+def contains(said: str, expected: str) -> bool:
+    """Tell whether what was said has a text as words of its own, whatever case and white space.
+
+    A number must stand there whole: 12 is not in 312, 12a, 12.5, 12,500 or -12; but 4,711 is 4711.
+    """
+    wanted = _folded(expected)
+    before = r"(?<!\w)" if wanted[:1].isalnum() else ""
+    after = r"(?!\w)" if wanted[-1:].isalnum() else ""
+    if wanted[:1].isdigit():
+        before += r"(?<!\d[.,])(?<! -)"
+    if wanted[-1:].isdigit():
+        after += r"(?![.,]\d)"
+    shape = re.compile(before + re.escape(wanted) + after)
+    text = f" {_folded(said)}"
+    return any(shape.search(one) for one in (text, re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)))
+
+
 def _step(said: Said) -> Step:
     return Step(said.calls, said.results, said.contains, bool(said.calls), not said.trained)
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.replace("\u2212", "-").casefold().split())

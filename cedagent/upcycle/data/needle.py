@@ -7,12 +7,11 @@ the question does not say the answer.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from cedagent.chat.template import ToolSpec
 from cedagent.upcycle.data.builtin import MORE, READ_FILE
-from cedagent.upcycle.data.conversation import Said, Split, Turn
+from cedagent.upcycle.data.conversation import Said, Split, Turn, contains
 from cedagent.upcycle.data.documents import Count, Document, long_document
 from cedagent.upcycle.data.draw import Draw
 from cedagent.upcycle.data.files import WHERE, where
@@ -68,8 +67,7 @@ def cut_needle(draw: Draw, n_tokens: int, *, count: Count) -> Scene:
 
 def _tells(scene: Scene, document: Document) -> bool:
     """Tell whether the question says the answer itself, as a file's name may by chance."""
-    value = re.escape(document.target["value"])
-    return re.search(rf"(?<!\w){value}(?!\w)", scene.turns[0].user, re.IGNORECASE) is not None
+    return contains(scene.turns[0].user, document.target["value"])
 
 
 def shown(draw: Draw, spec: ToolSpec, document: Document) -> Scene:

@@ -6,14 +6,13 @@ never True.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cedagent.chat.output import Call, Output
 from cedagent.chat.template import ToolSpec
-from cedagent.upcycle.data.conversation import SpokenCall, Step
+from cedagent.upcycle.data.conversation import SpokenCall, Step, contains
 from cedagent.upcycle.evaluation.arguments import same_arguments
 
 
@@ -87,27 +86,6 @@ class Judge:
 def is_settled(step: Step, called: Iterable[str]) -> bool:
     """Tell whether an output that calls these tools so far is wrong, whatever follows."""
     return bool(Counter(called) - _names(step))
-
-
-def contains(answer: str, expected: str) -> bool:
-    """Tell whether an answer holds a text as words of its own, whatever its case and white space.
-
-    A number must stand there whole: 12 is not in 312, 12a, 12.5, 12,500 or -12; but 4,711 is 4711.
-    """
-    wanted = _folded(expected)
-    before = r"(?<!\w)" if wanted[:1].isalnum() else ""
-    after = r"(?!\w)" if wanted[-1:].isalnum() else ""
-    if wanted[:1].isdigit():
-        before += r"(?<!\d[.,])(?<! -)"
-    if wanted[-1:].isdigit():
-        after += r"(?![.,]\d)"
-    shape = re.compile(before + re.escape(wanted) + after)
-    text = f" {_folded(answer)}"
-    return any(shape.search(one) for one in (text, re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)))
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.replace("\u2212", "-").casefold().split())
 
 
 def _names(step: Step) -> Counter[str]:
