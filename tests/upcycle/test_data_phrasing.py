@@ -20,7 +20,7 @@ from cedagent.upcycle.data.restyle import restyled
 from cedagent.upcycle.data.scenes import single
 from cedagent.upcycle.data.skills import known, named
 from cedagent.upcycle.data.systems import system_prompt
-from cedagent.upcycle.data.transcripts import MIX, of_kind
+from cedagent.upcycle.data.transcripts import MIX, of_kind, skill_scene
 from cedagent.upcycle.data.unfit import refused
 
 
@@ -101,15 +101,26 @@ def test_moods_frame_what_is_asked() -> None:
 
 
 def test_a_tool_that_is_needed_is_listed_and_none_twice(tokenizer) -> None:
-    sizes = Counter()
     for made in itertools.islice(conversations(tokenizer, split="train", seed=31), 120):
         names = [spec.name for spec in made.tools]
         assert len(set(names)) == len(names)
         called = {n for t in made.turns for said in t.outputs for n, _ in said.calls}
         assert called <= set(names)
-        sizes[len(names)] += 1
-    assert set(range(1, 7)) <= set(sizes)
-    assert max(sizes) <= 16
+
+
+def test_a_list_of_more_than_eight_tools_has_only_needed_and_built_in_ones() -> None:
+    built_in = {spec.name for spec in (*BUILTIN, MORE)}
+    sizes = set()
+    for i in range(300):
+        draw = Draw(f"listed {i}", split="train")
+        scenes = [skill_scene(draw, known()) for _ in range(draw.pick((1, 1, 4, 9)))]
+        needed = {spec.name for scene in scenes for spec in scene.specs}
+        made = conversation(draw, "x", scenes, others=known())
+        listed = {spec.name for spec in made.tools}
+        assert needed <= listed
+        assert len(listed) <= 8 or listed - needed <= built_in
+        sizes.add(len(listed))
+    assert set(range(1, 9)) < sizes
 
 
 def test_what_is_refused_is_not_listed() -> None:

@@ -20,6 +20,7 @@ from cedagent.upcycle.data.skills import builtin
 from cedagent.upcycle.data.systems import system_prompt
 
 _SIZES: Final = (1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 6, 7, 8)
+"""How many tools are listed, where no more are needed and these are not the built-in ones."""
 _BUILTIN_NAMES: Final = frozenset(spec.name for spec in BUILTIN)
 # Two tools that do the same: only one of them is listed.
 _RIVALS: Final = (frozenset({"get_weather", "weather_at"}),)
