@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
@@ -25,6 +24,7 @@ from cedagent.model.config import CONFIG_FILE
 from cedagent.model.matrix import BLOCK, FP4, FP8
 from cedagent.model.release_names import Stored, released_format, scale_of, tensor_shapes
 from cedagent.model.shards import INDEX_FILE, SINGLE_FILE
+from cedagent.model.tensor_file import save_tensors
 from cedagent.model.v41_config import V41Config
 from cedagent.model.v41_rules import QUANTIZATION
 
@@ -114,9 +114,5 @@ def _save_shards(dst: Path, stored: dict[str, Tensor], n_shards: int) -> None:
 
 def _save(tensors: dict[str, Tensor], path: Path) -> None:
     temporary = path.with_suffix(".tmp")
-    save_file(tensors, temporary, metadata={"format": "pt"})
-    # The library makes files private; weights are as public as the config beside them.
-    umask = os.umask(0)
-    os.umask(umask)
-    temporary.chmod(0o666 & ~umask)
+    save_tensors(tensors, temporary, metadata={"format": "pt"})
     os.replace(temporary, path)

@@ -1,5 +1,6 @@
 """What a run's folder holds: another run's files, damaged ones, and such as cannot be written."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -82,6 +83,16 @@ def test_a_run_is_not_mixed_with_the_files_of_a_model(model_dir, tmp_path, stage
         with pytest.raises(UsageError, match=r"holds a model: .* give another --out"):
             heal(model_dir, folder, replace(SHORT, stage=stage))
     assert sorted(path.name for path in model_dir.iterdir()) == before
+
+
+def test_the_files_of_a_run_are_as_public_as_any_other(model_dir, tmp_path):
+    before = os.umask(0o027)
+    try:
+        heal(model_dir, tmp_path, SHORT)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys((CHECKPOINT, LOG, RESULT, ".lock"), 0o640)
 
 
 def test_two_processes_do_not_train_in_one_folder(model_dir, tmp_path):

@@ -83,7 +83,7 @@ class Mortal:
 
     def __init__(self, monkeypatch, n):
         self.left, self.patch = n, monkeypatch
-        self.watch(whole_file, "save_file", lambda tensors, path: path.write_bytes(b"x" * 99))
+        self.watch(whole_file, "save_tensors", lambda tensors, path: path.write_bytes(b"x" * 99))
         self.watch(os, "replace", lambda source, target: None)
         self.watch(Log, "write", lambda log, *_: log._path.write_text(log._path.read_text() + "{"))
 

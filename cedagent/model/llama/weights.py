@@ -18,13 +18,13 @@ from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ced_kernels.rows import quantize_rows
 from cedagent.errors import WeightsError
 from cedagent.model.config import WeightsDtype
 from cedagent.model.llama.config import LlamaConfig
+from cedagent.model.tensor_file import save_tensors
 
 _FILES: dict[WeightsDtype, str] = {
     "float32": "model.safetensors",
@@ -182,11 +182,7 @@ def _checked(
 
 def _save(tensors: dict[str, Tensor], path: Path) -> None:
     temporary = path.with_suffix(".tmp")
-    save_file(tensors, temporary, metadata={"format": "pt"})
-    # The library makes files private; weights are as public as the config beside them.
-    umask = os.umask(0)
-    os.umask(umask)
-    temporary.chmod(0o666 & ~umask)
+    save_tensors(tensors, temporary, metadata={"format": "pt"})
     os.replace(temporary, path)
 
 

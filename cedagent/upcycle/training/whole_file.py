@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from cedagent.errors import CedError
+from cedagent.model.tensor_file import save_tensors
 
 # One key alone: several are written in no fixed order.
 _KEY = "cedagent"
@@ -26,7 +26,7 @@ def write_whole(path: Path, tensors: Mapping[str, Tensor], *, values: Mapping[st
     """Replace the file at `path`; raises CedError when it cannot be written."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        save_file(
+        save_tensors(
             {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
             temporary,
             metadata={_KEY: json.dumps(values, sort_keys=True)},
