@@ -100,6 +100,9 @@ def test_answers_come_from_the_parent_itself(cli: Cli, model: Path, tmp_path: Pa
     ran = cli("model", "answers", parent, "--out", file, "-n", "1")
     assert (ran.code, ran.out) == (0, f"{file}: 1 of 1 prompts answered\n")
     assert len(file.read_text().splitlines()) == 1
+    ran = cli("model", "answers", parent, "--out", file, "--seed", "5")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "holds answers of other settings (seed was 0, now 5)" in ran.err
     ran = cli("model", "answers", model, "--out", file)
     assert ran.code == 2
     assert "or windowed ones: expected the parent itself, converted with --encoder-layers 2" in (

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import re
 from itertools import count, islice
 
 import pytest
@@ -33,12 +34,12 @@ def parent(tmp_path_factory):
     return made
 
 
-def answer(parent, path, n, **more):
+def answer(parent, path, n, *, seed=4, **more):
     tokenizer = Tokenizer.load(parent)
     fmt = load_chat_format(parent, "chatml", tokenizer=tokenizer)
     engine = Engine.load(parent)
     more = {"progress": lambda *step: None} | more
-    return write_answers(engine, path, n=n, seed=4, fmt=fmt, tokenizer=tokenizer, **more)
+    return write_answers(engine, path, n=n, seed=seed, fmt=fmt, tokenizer=tokenizer, **more)
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,31 @@ def test_a_run_goes_on_where_the_file_ends_also_in_the_middle_of_a_line(parent, 
     assert answer(parent, path, 3) == 5
 
 
+def test_answers_of_another_seed_or_model_are_not_gone_on_with(parent, whole, tmp_path):
+    path = tmp_path / "part.jsonl"
+    other = write_tiny(tmp_path / "m", n_layers=1, n_encoder_layers=1)
+    path.write_text(whole.read_text())
+    for model, seed, message in (
+        (parent, 5, "seed was 4, now 5"),
+        (other, 4, "model was [0-9a-f]{16}, now [0-9a-f]{16}"),
+    ):
+        with pytest.raises(UsageError, match=f"holds answers of other settings .{message}.: give"):
+            answer(model, path, 6, seed=seed)
+    assert path.read_text() == whole.read_text()
+
+
+def test_answers_that_do_not_say_how_they_were_made_are_read_and_not_gone_on_with(
+    parent, whole, tmp_path
+):
+    path = tmp_path / "old.jsonl"
+    path.write_text(re.sub(r', "made_with": \{.*?\}', "", whole.read_text()))
+    before = path.read_text()
+    assert [one.ids for one in read_answers(path)] == [one.ids for one in read_answers(whole)]
+    with pytest.raises(UsageError, match="model was None, now"):
+        answer(parent, path, 6)
+    assert path.read_text() == before
+
+
 def test_a_stopped_run_keeps_whole_answers(parent, whole, tmp_path):
     path, seen = tmp_path / "part.jsonl", []
     done = answer(
@@ -103,7 +129,8 @@ def test_an_answer_without_a_word_is_none_and_each_has_draws_of_its_own(
     monkeypatch.setattr(own_answers, "_answer", blank)
     assert answer(parent, tmp_path / "empty.jsonl", 2) == 2
     lines = (tmp_path / "empty.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == 2 * [{"ids": [], "trained": []}]
+    found = [json.loads(line) for line in lines]
+    assert [(line["ids"], line["trained"]) for line in found] == 2 * [([], [])]
     assert answer(parent, tmp_path / "empty.jsonl", 3) == 3
     assert seeds == [4, 5, 6]
 

@@ -68,18 +68,18 @@ def read_checkpoint(folder: Path, identity: Mapping[str, Any]) -> Standing | Non
         ) from None
     if standing.identity != identity:
         raise UsageError(
-            f"{folder} holds a run of another recipe ({_difference(standing.identity, identity)}): "
+            f"{folder} holds a run of another recipe ({difference(standing.identity, identity)}): "
             "give the same settings to go on with it, or another --out"
         )
     return standing
 
 
-def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Name the first setting that differs."""
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return the first setting that differs, in words."""
     for name in sorted(before.keys() | now.keys()):
         mine, theirs = now.get(name), before.get(name)
         if isinstance(mine, Mapping) and isinstance(theirs, Mapping) and mine != theirs:
-            return _difference(theirs, mine)
+            return difference(theirs, mine)
         if mine != theirs:
             return f"{name} was {theirs}, now {mine}"
     return "nothing"

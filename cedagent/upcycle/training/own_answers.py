@@ -3,18 +3,19 @@
 One JSON line for each answer, as an example to learn from: the parent is asked without tools, the
 example lists some, so that a model stays as talkative as its parent when there are tools. Knows the
 engine's door, no training. Invariant: a run that was stopped goes on where its file ends, and
-another's file is left as it is.
+another's file is left as it is, be it one of another seed or model.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from cedagent.chat.template import ChatFormat
 from cedagent.chat.tokenizer import Tokenizer
@@ -23,6 +24,7 @@ from cedagent.engine.protocol import Sampling
 from cedagent.errors import UsageError
 from cedagent.upcycle.data.own_samples import chat_prompts
 from cedagent.upcycle.training.batches import Example
+from cedagent.upcycle.training.checkpoint import difference
 
 _SAMPLING = {"temperature": 0.7, "top_p": 0.9}
 _MOST_TOKENS = 200
@@ -37,6 +39,8 @@ class Answered:
 
     ids: tuple[int, ...]
     trained: tuple[float, ...]
+    made_with: Mapping[str, Any]
+    """Seed and model; nothing in files of earlier versions."""
 
 
 def write_answers(
@@ -54,7 +58,8 @@ def write_answers(
 
     A prompt whose answer is empty or does not end is a line with no ids. What is in the file
     already is kept, but for a last line that was cut off. Ends after an answer when `should_stop`
-    says so. Raises UsageError for a file of something else, or one that another process writes.
+    says so. Raises UsageError for a file of something else, of another seed or model, or one that
+    another process writes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
@@ -63,6 +68,14 @@ def write_answers(
         except BlockingIOError:
             raise UsageError(f"another process writes {path}: give another --out") from None
         found, n_whole = _read(path)
+        made_with = {"seed": seed, "model": engine.model_digest[:16]}
+        other = next((one for one in found if one.made_with != made_with), None)
+        if other is not None:
+            raise UsageError(
+                f"{path} holds answers of other settings "
+                f"({difference(other.made_with, made_with)}): give the same settings to go on with "
+                "it, or another --out"
+            )
         file.truncate(n_whole)
         done = len(found)
         prompts = islice(chat_prompts(split="train", seed=seed), done, n)
@@ -71,11 +84,11 @@ def write_answers(
                 break
             progress("answer", done, n)
             answer = _answer(engine, prompt.ids(fmt), fmt, seed=seed + done)
-            line: dict[str, Sequence[float]] = {"ids": [], "trained": []}
+            line: dict[str, Any] = {"ids": [], "trained": []}
             if text := tokenizer.decode(answer).strip():
                 example = prompt.example(text, fmt, tokenizer=tokenizer)
                 line = {"ids": example.ids, "trained": example.trained}
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps(line | {"made_with": made_with}) + "\n")
             file.flush()
             done += 1
     progress("answer", done, n)
@@ -145,7 +158,11 @@ def _answered(line: bytes) -> Answered | None:
     """Return what a line says; None if it is no answer."""
     try:
         values = json.loads(line)
-        made = Answered(tuple(map(int, values["ids"])), tuple(map(float, values["trained"])))
+        made = Answered(
+            tuple(map(int, values["ids"])),
+            tuple(map(float, values["trained"])),
+            dict(values.get("made_with", {})),
+        )
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     fits = len(made.ids) == len(made.trained) and min(made.ids, default=0) >= 0
