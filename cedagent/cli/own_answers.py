@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from cedagent.cli.interrupt import stop_on_interrupt
+from cedagent.cli.progress import progress_bars
 from cedagent.errors import UsageError
 from cedagent.model.locate import resolve_model
 
@@ -29,7 +30,6 @@ def answers(parent: str, file: Path, n: int, seed: int) -> int:
     """
     from cedagent.chat.template import load_chat_format
     from cedagent.chat.tokenizer import Tokenizer
-    from cedagent.cli.model import progress_bar
     from cedagent.engine import Engine
     from cedagent.model.llama.config import LlamaConfig
     from cedagent.upcycle.training.own_answers import write_answers
@@ -45,7 +45,7 @@ def answers(parent: str, file: Path, n: int, seed: int) -> int:
     tokenizer = Tokenizer.load(engine.model_dir)
     fmt = load_chat_format(engine.model_dir, engine.chat_format, tokenizer=tokenizer)
     told: list[bool] = []
-    with stop_on_interrupt(lambda: told.append(True)), progress_bar() as progress:
+    with stop_on_interrupt(lambda: told.append(True)), progress_bars() as progress:
         done = write_answers(
             engine,
             file,

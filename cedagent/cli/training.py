@@ -17,6 +17,7 @@ import click
 
 from cedagent.cli.interrupt import stop_on_interrupt
 from cedagent.cli.options import Command
+from cedagent.cli.progress import progress_bars
 from cedagent.errors import UsageError
 from cedagent.model.locate import resolve_model
 
@@ -113,10 +114,9 @@ def apply(model: str, file: Path, dst: Path) -> int:
 
     MODEL as `model convert` made it, FILE a trained.safetensors, DST a new folder.
     """
-    from cedagent.cli.model import progress_bar
     from cedagent.upcycle.training.trained_model import write_trained_model
 
-    with progress_bar() as progress:
+    with progress_bars() as progress:
         made = write_trained_model(resolve_model(model), file, dst, progress=progress)
     click.echo(str(made))
     return 0

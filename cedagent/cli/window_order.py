@@ -1,6 +1,6 @@
 """`cedagent model windows`: which encoder layers can do with the last W tokens.
 
-The work is in cedagent.upcycle.training.window_order; here are texts, a progress bar and a table.
+The work is in cedagent.upcycle.training.window_order; here are texts and a table.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cedagent.cli.options import json_option
+from cedagent.cli.progress import progress_bars
 from cedagent.cli.report import print_json, print_table
 
 if TYPE_CHECKING:
@@ -39,13 +40,12 @@ def windows(source: Path, encoder_layers: int, window: int, as_json: bool) -> in
     """
     import torch
 
-    from cedagent.cli.evaluation import eta_bars
     from cedagent.upcycle.source import read_parent
     from cedagent.upcycle.training.run import precision_of
     from cedagent.upcycle.training.texts import compared_documents
     from cedagent.upcycle.training.window_order import document_length, window_order
 
-    with eta_bars() as progress:
+    with progress_bars() as progress:
         parent = read_parent(source, progress=progress)
         config = replace(
             parent.config,

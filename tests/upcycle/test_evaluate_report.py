@@ -1,8 +1,7 @@
-"""What is not a report is refused; how long it takes is said while it runs."""
+"""What is not a report is refused; how long an evaluation takes is known before."""
 
 import pytest
 
-from cedagent.cli.evaluation import _Lines, duration
 from cedagent.errors import CedError, UsageError
 from cedagent.upcycle.evaluation.cost import Pace, Work
 from cedagent.upcycle.evaluation.report import read_report, write_report
@@ -18,23 +17,6 @@ def test_another_json_file_is_refused(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(UsageError, match=r"a\.json: expected what `cedagent model eval"):
         read_report(path)
-
-
-def test_lines_of_progress_say_how_long_it_takes(capsys, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr("cedagent.cli.evaluation.time.monotonic", lambda: now[0])
-    lines = _Lines()
-    for done in range(5):
-        lines.advance("cases", done, 40)
-        now[0] += 6
-    assert capsys.readouterr().err.splitlines() == [
-        "cedagent: cases",
-        "cedagent: cases: 2 of 40, about 4 min left",
-        "cedagent: cases: 4 of 40, about 4 min left",
-    ]
-    assert [duration(s) for s in (0.2, 89, 95, 3599, 4800)] == [
-        "1 s", "89 s", "2 min", "1 h 0 min", "1 h 20 min",
-    ]  # fmt: skip
 
 
 def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path):
