@@ -11,28 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cedagent.cli.options import read_text
 from cedagent.cli.render import printable
 from cedagent.errors import SessionError
 from cedagent.paths import sessions_dir
 
 if TYPE_CHECKING:
     from ced_kvstore import Explanation
-    from cedagent.agent.tools import Tool
     from cedagent.chat.tokenizer import Tokenizer
-    from cedagent.engine import Engine
 
 NEIGHBOURS = 8
 """Tokens shown before and after the first one that differs."""
-
-
-def system_ids(engine: Engine, tools: Sequence[Tool], file: Path | None) -> list[int]:
-    """Return the ids of the system turn that `chat -s @FILE` begins with."""
-    from cedagent.agent.agent import Agent
-
-    text = None if file is None or str(file) == "-" else read_text(file, what="kv why")
-    agent = Agent(engine, system=text, tools=tools)
-    return agent.format.begin(agent.system, agent.specs)
 
 
 def session_ids(name: str) -> list[int]:

@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("cedagent.cli.chat:chat", "Talk with the model; tools and sessions included."),
     "run": ("cedagent.cli.chat:run", "Answer one prompt and exit."),
     "warm": ("cedagent.cli.warm:warm", "Encode system prompts ahead of time."),
-    "kv": ("cedagent.cli.kv:kv", "Look into the prefix store: ls, why, verify, rm, selftest."),
+    "kv": ("cedagent.cli.kv:kv", "Look into the prefix store, share and clean it."),
     "sessions": ("cedagent.cli.sessions:sessions", "List, show and remove sessions."),
     "tools": ("cedagent.cli.tools:tools", "Check tools: schemas and token cost."),
     "model": ("cedagent.cli.model:model", "Get, convert, train and judge models."),

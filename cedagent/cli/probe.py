@@ -1,4 +1,4 @@
-"""What `bench` and `kv selftest` run in processes of their own: timed prefills and their logits.
+"""What `bench` runs in processes of its own: timed prefills and their logits.
 
 A task is JSON on the command line and its answer is JSON on stdout, so that a new process truly
 starts from what is on disk. Token ids are drawn from a seed: two processes agree on them without
@@ -112,22 +112,6 @@ def warm_start(*, model: str, kv: str, ids: list[int], weights: WeightsChoice) -
     return answer
 
 
-def restored(*, model: str, kv: str, seed: int, known: list[int], append: int) -> dict[str, Any]:
-    """Digests of the logits after resuming each length from the store and appending the same."""
-    engine = _load(model, kv)
-    digests, reused, rerun = [], [], []
-    new = draw_ids(append, seed=seed + 1, engine=engine)
-    for n_tokens in known:
-        sequence = engine.sequence(draw_ids(max(known), seed=seed, engine=engine)[:n_tokens])
-        used = sequence.prefill(new)
-        reused.append(used.reused_disk)
-        rerun.append(used.rerun)
-        digests.append(digest(sequence))
-        sequence.close()
-    engine.close()
-    return {"digests": digests, "reused": reused, "rerun": rerun, "notices": engine.notices}
-
-
 def digest(sequence: CedSequence) -> str:
     """Return the SHA-256 of the next-token logits."""
     return hashlib.sha256(sequence.logits.contiguous().numpy().tobytes()).hexdigest()
@@ -164,7 +148,7 @@ def _disk_bytes(folder: Path) -> int:
 
 
 _TASKS: dict[str, Callable[..., dict[str, Any]]] = {
-    task.__name__: task for task in (first_process, second_process, warm_start, restored)
+    task.__name__: task for task in (first_process, second_process, warm_start)
 }
 
 if __name__ == "__main__":

@@ -1,103 +1,79 @@
 """`cedagent kv selftest`: a hit gives the bits of a cold run, shown on the user's own machine.
 
 For every length it compares the logits after the same append: of a live session, of one that shares
-rows in RAM, of one restored from disk in a new process, and of a cold run without a store. A model
-with encoder windows is restored twice, the second time from a store whose only snapshot lies
-further on, so that its windows begin empty and are run again.
+rows in RAM, of one restored from disk in a new process, and of a cold run without a store. It is
+restored once more from a copy that went through an archive, once with a bit flipped on the disk,
+and, for a model with encoder windows, from a store whose only snapshot lies further on, so that its
+windows begin empty and are run again.
 """
 
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from cedagent.cli import kv_screen
+from cedagent.cli.kv_proofs import BLOCK, Compared, proofs_of
 from cedagent.cli.render import warn
-from cedagent.cli.report import print_json, print_table
+from cedagent.cli.report import print_json
 from cedagent.errors import EngineError
 
 if TYPE_CHECKING:
+    from cedagent.cli.kv_probe import Resumed
     from cedagent.engine import CedSequence, Engine
 
 LENGTHS = (1, 127, 128, 129, 255, 256, 257, 700)
 """Tokens before the append: both sides of the ends of blocks, and one far from them."""
-BLOCK = 128
 BEYOND = 3 * BLOCK
 """Tokens after the longest in the store whose snapshot is to lie further on."""
 APPEND = 20
 SEED = 20260
+ROWS_AT = 128 + 4 * BLOCK
+"""Where rows begin in a block's record: behind its header and ids."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """One length: which of the ways gave the cold run's bits."""
+def run_selftest(model: Path, *, folder: Path | None = None, as_json: bool) -> int:
+    """Compare all lengths and say what that proves; return 0, or 5 when any bit differs.
 
-    tokens: int
-    live: bool
-    ram: bool
-    disk: bool
-    reused_disk: int
-    """Tokens that were truly read from disk in the new process."""
-    rerun: int
-    """Tokens of these that were run again, for windows and outputs that are not stored."""
-    no_snapshot: bool | None
-    """From disk without a snapshot on the way; None for a model without encoder windows."""
-    rerun_no_snapshot: int | None
-
-    @property
-    def same(self) -> bool:
-        """Whether every way gave the same bits."""
-        return self.live and self.ram and self.disk and self.no_snapshot is not False
-
-    @property
-    def is_read(self) -> bool:
-        """Whether all whole blocks came from disk, so that there was something to compare."""
-        return self.reused_disk >= self.tokens // BLOCK * BLOCK
-
-
-def run_selftest(model: Path, *, as_json: bool) -> int:
-    """Compare all lengths and print the table; return 0, or 5 when any bit differs."""
-    with tempfile.TemporaryDirectory(prefix="cedagent-selftest-") as folder:
-        rows, notices = _compare(model, Path(folder))
-    same, is_read = all(row.same for row in rows), all(row.is_read for row in rows)
-    good = same and is_read
+    The stores are made and removed in the system's folder for temporary files, or beside `folder`.
+    """
+    beside = None
+    if folder is not None:
+        beside = next(path for path in folder.absolute().parents if path.is_dir())
+    with tempfile.TemporaryDirectory(prefix="cedagent-selftest-", dir=beside) as made:
+        rows, notices = _compare(model, Path(made))
+    proofs, verdict = proofs_of(rows), _verdict(rows)
     if as_json:
-        print_json({"good": good, "rows": rows})
+        print_json({"good": verdict is None, "proofs": proofs, "rows": rows})
     else:
-        _print(rows)
-        if good:
-            click.echo("A hit gives the bits of a cold run.")
-        else:
-            click.echo("Stored rows were not used." if same else "A hit changes the answer!")
+        kv_screen.show_pairs((proof.answer, proof.words) for proof in proofs)
+        click.echo(verdict or "A hit gives the bits of a cold run.")
     for notice in notices:
         warn(notice)
-    return 0 if good else EngineError.exit_code
+    return 0 if verdict is None else EngineError.exit_code
 
 
-def _print(rows: list[Compared]) -> None:
-    word = {True: "same bits", False: "DIFFERS"}
-    header = ["tokens", "live", "from RAM", "from disk", "read from disk"]
-    table = [
-        [f"{r.tokens} + {APPEND}", word[r.live], word[r.ram], word[r.disk], str(r.reused_disk)]
-        for r in rows
-    ]
-    if any(r.no_snapshot is not None for r in rows):
-        header += ["run again", "without a snapshot", "run again"]
-        for cells, r in zip(table, rows, strict=True):
-            cells += [str(r.rerun), word[bool(r.no_snapshot)], str(r.rerun_no_snapshot)]
-    print_table(header, table)
+def _verdict(rows: Sequence[Compared]) -> str | None:
+    """Return what is wrong, None when nothing is."""
+    if not all(row.same for row in rows):
+        return "A hit changes the answer!"
+    if not all(row.is_read for row in rows):
+        return "Stored rows were not used."
+    if not all(row.is_missed for row in rows):
+        return "A damaged record was not noticed where it is."
+    return None
 
 
 def _compare(model: Path, folder: Path) -> tuple[list[Compared], list[str]]:
-    from cedagent.cli import probe
+    from cedagent.cli import kv_probe, probe
     from cedagent.engine import Engine
-    from cedagent.engine.prefix_store import open_store
-    from cedagent.engine.settings import Settings
 
-    near, far = str(folder / "kv"), str(folder / "far")
+    near = folder / "kv"
     engine = Engine.load(model, kv=near)
     notices = list(engine.notices)
     text = probe.draw_ids(max(LENGTHS) + BEYOND, seed=SEED, engine=engine)
@@ -117,34 +93,98 @@ def _compare(model: Path, folder: Path) -> tuple[list[Compared], list[str]]:
         fork = longest.fork(n_tokens)
         ram.append(_digest(fork, new))
         fork.close()
+    if engine.store is None:
+        raise EngineError("; ".join(notices) or "the prefix store cannot be opened")
+    second = engine.store.hashes(ids)[1].hex()
     engine.close()
-    task: dict[str, Any] = {
-        "model": str(model), "seed": SEED, "known": list(LENGTHS), "append": APPEND,
-    }  # fmt: skip
-    disk = probe.run_task("restored", kv=near, **task)
-    bare = None
+    resume = partial(
+        kv_probe.resume_elsewhere, model=str(model), seed=SEED, known=list(LENGTHS), append=APPEND
+    )
+    disk, bare, moved, damaged = resume(kv=str(near)), None, None, None
     if engine.family.windows is not None:
-        store, refusal = open_store(engine.family, engine.model_dir, Settings(kv=far))
-        # Held open while the new process reads: it cannot add the snapshots that it would like.
-        with_far = Engine(engine.family, engine.model_dir, store=store)
-        with_far.sequence().prefill(text)
-        bare = probe.run_task("restored", kv=far, **task)
-        with_far.close()
-        notices += [] if refusal is None else [refusal]
+        bare = _without_snapshot(engine, folder / "far", text, resume)
+    # What is not there can be neither carried nor damaged; the verdict says that it is not there.
+    if disk.reused[-1] >= LENGTHS[-1] // BLOCK * BLOCK:
+        moved = _carried(near, folder / "moved", resume)
+        _flip(near, second)
+        damaged = resume(kv=str(near))
+
+    def same(got: Resumed | None, i: int) -> bool | None:
+        return None if got is None else got.digests[i] == cold[i]
+
+    def reused(got: Resumed | None, i: int) -> int | None:
+        return None if got is None else got.reused[i]
+
     rows = [
         Compared(
             tokens=n_tokens,
             live=live[i] == cold[i],
             ram=ram[i] == cold[i],
-            disk=disk["digests"][i] == cold[i],
-            reused_disk=disk["reused"][i],
-            rerun=disk["rerun"][i],
-            no_snapshot=None if bare is None else bare["digests"][i] == cold[i],
-            rerun_no_snapshot=None if bare is None else bare["rerun"][i],
+            disk=disk.digests[i] == cold[i],
+            reused_disk=disk.reused[i],
+            rerun=disk.rerun[i],
+            no_snapshot=same(bare, i),
+            rerun_no_snapshot=None if bare is None else bare.rerun[i],
+            reused_no_snapshot=reused(bare, i),
+            moved=same(moved, i),
+            reused_moved=reused(moved, i),
+            damaged=same(damaged, i),
+            reused_damaged=reused(damaged, i),
         )
         for i, n_tokens in enumerate(LENGTHS)
     ]
-    return rows, list(dict.fromkeys([*notices, *disk["notices"]]))
+    return rows, list(dict.fromkeys([*notices, *disk.notices]))
+
+
+def _without_snapshot(
+    engine: Engine, far: Path, text: Sequence[int], resume: partial[Resumed]
+) -> Resumed:
+    """Resume from a store whose one snapshot lies beyond all lengths."""
+    from cedagent.engine import Engine
+    from cedagent.engine.prefix_store import open_store
+    from cedagent.engine.settings import Settings
+
+    store, refusal = open_store(engine.family, engine.model_dir, Settings(kv=far))
+    if store is None:
+        raise EngineError(str(refusal))
+    with_far = Engine(engine.family, engine.model_dir, store=store)
+    with_far.sequence().prefill(text)
+    with_far.close()
+    return resume(kv=str(far))
+
+
+def _carried(near: Path, moved: Path, resume: partial[Resumed]) -> Resumed:
+    """Resume from a copy of a store that went through an archive; raises EngineError."""
+    from ced_kvstore import StoreError
+    from cedagent.cli.kv_folder import open_store
+
+    archive = near.with_suffix(".tar")
+    source, target = open_store(near), open_store(moved, create=True)
+    assert source is not None
+    assert target is not None
+    try:
+        with source, target:
+            reason = source.export(archive).reason or target.import_(archive).reason
+    except StoreError as error:
+        reason = str(error)
+    if reason is not None:
+        raise EngineError(f"an archive of the store does not arrive whole: {reason}")
+    return resume(kv=str(moved))
+
+
+def _flip(near: Path, block_hash: str) -> None:
+    """Flip one bit of a block's rows on the disk."""
+    from cedagent.cli.kv_folder import open_store
+
+    store = open_store(near)
+    assert store is not None
+    with store:
+        found = store.show(block_hash)
+    with (near / found.file).open("r+b") as segment:
+        segment.seek(found.offset + ROWS_AT)
+        byte = segment.read(1)[0]
+        segment.seek(found.offset + ROWS_AT)
+        segment.write(bytes([byte ^ 1]))
 
 
 def _alone(engine: Engine) -> Engine:

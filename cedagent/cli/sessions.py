@@ -6,6 +6,7 @@ It reads logs without locking them, so it works beside a running chat; only `rm`
 from __future__ import annotations
 
 import shutil
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from typing import Any
 import click
 
 from cedagent.agent.log import LogFile, check_name, read_entries
+from cedagent.cli.kv_drop import Dropped, drop_label
+from cedagent.cli.kv_folder import folder_option, open_store
 from cedagent.cli.options import json_option
-from cedagent.cli.report import age, print_json, print_table
+from cedagent.cli.report import age, disk_bytes, print_json, print_table, size
 from cedagent.errors import EngineError, SessionError
-from cedagent.paths import kv_dir, sessions_dir
+from cedagent.paths import sessions_dir
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,19 @@ class Listed:
     model: str
     first: str
     """Beginning of the first message, or what is wrong with the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What removing one session did."""
+
+    session: str
+    log_bytes: int
+    """Bytes of its log and its results."""
+    dropped: Dropped | None
+    """What went from the store; None when nothing of it was there, or could go."""
+    kept: str | None = None
+    """Why the store keeps its blocks."""
 
 
 @click.group()
@@ -69,26 +85,50 @@ def show(name: str, model: str | None, as_json: bool) -> int:
 @sessions.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--purge", is_flag=True, help="Take the bytes off the disk at once.")
-@click.option("--kv", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-              help="Folder of the prefix store (in the cache folder by default).")  # fmt: skip
-def rm(names: tuple[str, ...], purge: bool, kv: Path | None) -> int:
-    """Remove sessions, and the blocks of the store that only they used."""
-    from cedagent.cli.kv import drop_label
+@folder_option
+@json_option
+def rm(names: tuple[str, ...], purge: bool, folder: Path | None, as_json: bool) -> int:
+    """Remove sessions, and the blocks of the store that only they used.
 
-    paths = [_path(name) for name in names]
-    for name, path in zip(names, paths, strict=True):
-        # The lock: a session that is open elsewhere is not pulled away from under it.
-        log = LogFile(path)
-        path.unlink()
-        log.close()
-        shutil.rmtree(path.with_suffix(".results"), ignore_errors=True)
-        try:
-            dropped = drop_label(kv or kv_dir(), f"session:{name}", purge=purge)
-        except EngineError as error:
-            # The log is what the user wanted gone; blocks that nobody names are evicted in time.
-            dropped = f": its log; {error}"
-        click.echo(f"removed {name}{dropped}")
+    Blocks that another session, a warmed prompt or a running chat uses stay.
+    """
+    paths = {name: _path(name) for name in names}
+    removed = []
+    with ExitStack() as held:
+        # All the locks first: a session that is open elsewhere is not pulled away from under it,
+        # and then none of the others is.
+        for path in paths.values():
+            held.callback(LogFile(path).close)
+        for name, path in paths.items():
+            removed.append(_remove(name, path, folder, purge=purge))
+            if not as_json:
+                click.echo(_words(removed[-1]))
+    if as_json:
+        print_json(removed)
     return 0
+
+
+def _remove(name: str, path: Path, folder: Path | None, *, purge: bool) -> Removed:
+    results = path.with_suffix(".results")
+    log_bytes = path.stat().st_size + disk_bytes(results)
+    path.unlink()
+    shutil.rmtree(results, ignore_errors=True)
+    try:
+        store = open_store(folder)
+        if store is None:
+            return Removed(name, log_bytes, None)
+        with store:
+            return Removed(name, log_bytes, drop_label(store, f"session:{name}", purge=purge))
+    except EngineError as error:
+        # The log is what the user wanted gone; blocks that nobody names are evicted in time.
+        return Removed(name, log_bytes, None, str(error))
+
+
+def _words(removed: Removed) -> str:
+    log = f"removed {removed.session}, its log of {size(removed.log_bytes)}"
+    if removed.kept is not None:
+        return f"{log}; {removed.kept}"
+    return log + (f", {removed.dropped.words}" if removed.dropped else "")
 
 
 def listed() -> list[Listed]:

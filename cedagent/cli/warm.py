@@ -70,8 +70,7 @@ def warm(
 ) -> int:
     """Encode system prompts ahead of time; without a FILE, the one that chat uses by default.
 
-    A FILE holds what chat is given as -s @FILE. Beside a running chat, which alone may write
-    to the store, it says that it cannot.
+    A FILE holds what chat is given as -s @FILE.
     """
     from cedagent.cli.loading import ensure_model, load_tools, open_engine
     from cedagent.cli.render import warn

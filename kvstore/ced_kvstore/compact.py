@@ -1,7 +1,8 @@
 """Move the live records out of a segment, so that its file can go.
 
-Knows records as bytes with a kind. Invariant: a record is named by the index at its old or its new
-place at every moment, and both files are there while it changes over.
+Knows records as bytes with a kind. Invariants: a record is named by the index at its old or its new
+place at every moment, both files are there while it changes over, and no segment goes that another
+process appends to.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from ced_kvstore.core import Core
 from ced_kvstore.errors import BadRecord
 from ced_kvstore.index import Index
-from ced_kvstore.record import Kind, Place, Record
+from ced_kvstore.leftovers import sweep
+from ced_kvstore.record import Header, Kind, Place, Record
 from ced_kvstore.rows import Tables
 
 BATCH_BYTES = 32 << 20
@@ -18,37 +20,91 @@ BATCH_BYTES = 32 << 20
 Placed = tuple[Place, Kind, bytes]
 
 
-def move_out(core: Core, index: Index, number: int) -> None:
-    """Move what is live in a segment to the end of the newest one, then unlink it.
+def used_bytes(tables: Tables, index: Index) -> int:
+    """Return what the budget limits: segments and index on disk."""
+    return sum(end for end, _live in tables.segments().values()) + index.used_bytes()
 
-    Records that turn out damaged are left behind, blocks among them as bad. Raises one of
-    core.TROUBLE.
+
+def reclaim(core: Core, index: Index, to_bytes: int, max_moved: int) -> int:
+    """Unlink dead segments and move live records out of the emptiest until `to_bytes` are in use or
+    `max_moved` bytes were moved; return the segments that went.
+
+    The caller holds the lease. Raises one of errors.TROUBLE.
     """
-    if core.segments.active == number:
-        core.segments.finish_active()
+    stuck: set[int] = set()
+    moved = count = 0
+    sweep(core.writer, index, core.segments)
+    while True:
+        with index.read() as tables:
+            segments, used = tables.segments(), used_bytes(tables, index)
+            purges = [number for number in tables.purges() if number not in stuck]
+        shares = {n: live / end for n, (end, live) in segments.items() if live < end}
+        shares = {n: share for n, share in shares.items() if n not in stuck}
+        emptiest = min(shares, key=shares.__getitem__, default=None)
+        if purges:
+            emptiest = purges[0]
+        elif emptiest is None or (shares[emptiest] and (moved > max_moved or used <= to_bytes)):
+            return count
+        if move_out(core, index, emptiest):
+            moved += segments[emptiest][1]
+            count += 1
+        else:
+            stuck.add(emptiest)
+
+
+def compact(core: Core, index: Index) -> int:
+    """Move live records out of segments less than half of which is live; return the segments that
+    went. The caller holds the lease."""
     with index.read() as tables:
-        placed = list(tables.placed(number))
-        # A removal speaks of records in older segments; with none of them left it is void.
-        is_oldest = number == min(tables.segments())
-    batch: list[Placed] = []
-    size = 0
-    for place, kind, key in placed:
-        if kind is Kind.REMOVED and is_oldest:
-            continue
-        batch.append((place, kind, key))
-        size += place.span
-        if size >= BATCH_BYTES:
-            _move(core, index, batch)
-            batch, size = [], 0
-    _move(core, index, batch)
-    forget(core, index, number)
+        used = used_bytes(tables, index)
+    count = reclaim(core, index, used, 0)
+    with index.read() as tables:
+        segments = tables.segments()
+    wasteful = [number for number, (end, live) in segments.items() if 2 * live < end]
+    return count + sum(move_out(core, index, number) for number in wasteful)
 
 
-def _move(core: Core, index: Index, batch: list[Placed]) -> None:
+def move_out(core: Core, index: Index, number: int) -> bool:
+    """Move what is live in a segment behind what this process appends, then unlink it.
+
+    False, and nothing done, when another process appends to it. Records that turn out damaged are
+    left behind, blocks among them as bad. Raises one of errors.TROUBLE.
+    """
+    with core.writer.claim(number) as is_ours:
+        if not is_ours:
+            return False
+        with index.read() as tables:
+            placed = list(tables.placed(number))
+            others = {n: since for n, since in tables.oldest_stamps().items() if n != number}
+        batch: list[Placed] = []
+        size = 0
+        for place, kind, key in placed:
+            batch.append((place, kind, key))
+            size += place.span
+            if size >= BATCH_BYTES:
+                _move(core, index, batch, others)
+                batch, size = [], 0
+        _move(core, index, batch, others, then_drop=number)
+        core.segments.drop(number)
+    return True
+
+
+def _move(
+    core: Core,
+    index: Index,
+    batch: list[Placed],
+    others: dict[int, int],
+    then_drop: int | None = None,
+) -> None:
+    """Move some records; with the last ones the segment goes from the index, so that its bytes are
+    never counted twice."""
     records: list[Record] = []
     moved: list[Placed] = []
     lost: list[Placed] = []
     for place, kind, key in batch:
+        if kind is Kind.BLOCK and core.bad.get(key) == place:
+            lost.append((place, kind, key))
+            continue
         try:
             header, payload = core.segments.read_payload(place, kind, None)
             if kind is not Kind.REMOVED and header.key != key[:32]:
@@ -56,31 +112,36 @@ def _move(core: Core, index: Index, batch: list[Placed]) -> None:
         except BadRecord:
             lost.append((place, kind, key))
             continue
-        records.append(
-            Record(
-                kind,
-                header.key,
-                header.parent,
-                header.fingerprint,
-                [memoryview(payload)],
-                header.position,
-                header.stamp,
-            )
-        )
-        moved.append((place, kind, key))
-    places = core.segments.append(records, 0)
+        # A removal speaks of records that lie in segments as old as itself; with none left it is
+        # void, and goes with its segment.
+        if kind is not Kind.REMOVED or any(since <= header.stamp for since in others.values()):
+            records.append(_copy(header, payload))
+            moved.append((place, kind, key))
+    places = core.writer.append(index, records, 0)
 
     def change(tables: Tables) -> None:
+        stamp = tables.get_meta("stamp")
         for (old, kind, key), new in zip(moved, places, strict=True):
             tables.extend_segment(new)
+            # A moved record is live; only a later removal can make it void.
+            tables.mark_segment(new.segment, stamp)
             tables.move(kind, key, old, new)
         for place, kind, key in lost:
             tables.lose(place, kind, key)
+        if then_drop is not None:
+            tables.drop_segment(then_drop)
 
     index.write(change)
+    core.writer.published(places)
 
 
-def forget(core: Core, index: Index, number: int) -> None:
-    """Take a segment without live records out of the index, then unlink it."""
-    index.write(lambda tables: tables.drop_segment(number))
-    core.segments.drop(number)
+def _copy(header: Header, payload: bytearray) -> Record:
+    return Record(
+        Kind(header.kind),
+        header.key,
+        header.parent,
+        header.fingerprint,
+        [memoryview(payload)],
+        header.position,
+        header.stamp,
+    )

@@ -1,4 +1,5 @@
-"""One store directory as this process has it open: who may write, what it found, when it gave up.
+"""One store directory as this process has it open: whether it may write, what it found, when it
+gave up.
 
 Knows modes and notices and not what is matched or committed. Invariant: a Core that met trouble
 while writing never writes again, says so once, and goes on reading.
@@ -17,32 +18,37 @@ from typing import TypeVar
 from ced_kvstore.errors import TROUBLE, BadRecord
 from ced_kvstore.files import Files
 from ced_kvstore.index import Index
+from ced_kvstore.leftovers import clear
+from ced_kvstore.locks import Company, Locks
+from ced_kvstore.pins import Pins
+from ced_kvstore.reader import Reader
 from ced_kvstore.record import Place
-from ced_kvstore.recover import open_for_writing
+from ced_kvstore.recover import open_alone, open_beside
 from ced_kvstore.rows import Tables
-from ced_kvstore.segment import Segments, segment_limit
+from ced_kvstore.segment import Segments
 from ced_kvstore.stats import Counters
 from ced_kvstore.version import VERSION_NAME, VERSION_TEXT, read_version
+from ced_kvstore.writer import Writer, segment_limit
 
 T = TypeVar("T")
 
 DEFAULT_MAX_BYTES = 10 * 10**9
-_LOCK_TRIES = 5
-_LOCK_PAUSE_S = 0.02
 
 
 class Core:
-    """Shared by all handles on one directory; `close` counts them."""
+    """Shared by all handles on one directory; `users` counts them."""
 
     def __init__(
         self, directory: Path, files: Files, max_bytes: int | None, map_bytes: int
     ) -> None:
         self.directory = directory
         self.files = files
-        self.map_bytes = map_bytes
         self.lock = threading.RLock()
         """Held by whoever changes the store; matching and reading do without."""
         self.segments = Segments(files, directory / "seg")
+        self.writer = Writer(files, self.segments)
+        self.locks = Locks(files, directory)
+        self.pins = Pins(files, directory / "pins")
         self.counters = Counters()
         self.read_only = True
         self.notice: str | None = None
@@ -52,14 +58,12 @@ class Core:
         """Recency not yet written: block -> (last use, hits)."""
         self.bad: dict[bytes, Place] = {}
         """Records found damaged, by the place they were found in."""
-        self.incoming: bytes | None = None
-        """The block that the newest match ended in; eviction keeps its path."""
-        self.index: Index | None = None
         self.users = 1
-        self._index_identity: tuple[int, int] | None = None
-        self._lock_fd: int | None = None
-        self._lock_is_ours = False
         self.pid = os.getpid()
+        self._map_bytes = map_bytes
+        self._index: Index | None = None
+        """Of a process that takes part in writing."""
+        self._reader = Reader(files, directory, map_bytes, self.locks)
         if max_bytes is None:
             with contextlib.suppress(OSError):
                 max_bytes = min(DEFAULT_MAX_BYTES, files.disk_bytes(directory) // 10)
@@ -68,114 +72,68 @@ class Core:
     def set_budget(self, max_bytes: int) -> None:
         """Change the byte budget."""
         self.max_bytes = max_bytes
-        self.segments.limit = segment_limit(max_bytes)
+        self.writer.limit = segment_limit(max_bytes)
 
     # Opening.
 
     def start(self, *, created: bool) -> None:
-        """Become the writer if nobody is, else a reader; raises VersionError only."""
+        """Take part in writing, or read only and say why; raises VersionError only."""
         try:
             version = read_version(self.files, self.directory)
-            if self._take_lock():
-                self._start_writing(created or version is not None)
-                self.read_only = False
-                return
-            self.notice = (
-                f"prefix store {self.directory} is in use by another process; "
-                "reading only, nothing new is stored"
-            )
+            with self.locks.opening() as is_ours:
+                if is_ours:
+                    self._join(created or version is not None)
+                else:
+                    self.fail("another process has been opening or closing it for too long")
         except TROUBLE as error:
             self.fail(error)
-        if self._lock_is_ours and self._lock_fd is not None:
-            # What cannot be written may still be read, as a reader does.
-            with contextlib.suppress(OSError):
-                self.files.unlock(self._lock_fd)
-            self._lock_is_ours = False
-
-    def _take_lock(self) -> bool:
-        path = self.directory / "LOCK"
-        try:
-            fd = self.files.open(path, write=True, create=True)
-        except OSError:
-            with contextlib.suppress(OSError):
-                self._lock_fd = self.files.open(path)
+        except BaseException:
+            self.locks.close()
             raise
-        self._lock_fd = fd
-        # A reader that cannot register with LMDB holds the lock for moments; do not mistake it
-        # for a writer.
-        for attempt in range(_LOCK_TRIES):
-            if attempt:
-                time.sleep(_LOCK_PAUSE_S)
-            if self.files.lock(fd):
-                self._lock_is_ours = True
-                return True
-        return False
 
-    def _start_writing(self, ours: bool) -> None:
+    def _join(self, ours: bool) -> None:
+        try:
+            company = self.locks.join()
+            if company is not Company.BARRED:
+                self._index = self._open_index(company, ours)
+                self.read_only = company is Company.ALONE and not self.locks.share()
+            if self.read_only:
+                self.fail(f"it is in use by {Company.BARRED.value}")
+        finally:
+            if self.read_only:
+                # What cannot be written may still be read, as a reader does.
+                if self._index is not None:
+                    self._index.close()
+                    self._index = None
+                self.locks.leave()
+
+    def _open_index(self, company: Company, ours: bool) -> Index:
         # A folder with other things in it may be shared on purpose; then only our own folders in
         # it are made private.
-        if ours or self.files.names(self.directory) == ["LOCK"]:
+        if ours or {*self.files.names(self.directory)} <= {"LOCK", "OPEN"}:
             self.files.make_private(self.directory)
-        for name in ("index", "seg"):
+        for name in ("index", "pins", "seg"):
             self.files.make_directory(self.directory / name)
             self.files.make_private(self.directory / name)
-        if self.files.read_small(self.directory / VERSION_NAME) is None:
+        # Two processes may have found a new folder at once.
+        if read_version(self.files, self.directory) is None:
             self.files.write_small(self.directory / VERSION_NAME, VERSION_TEXT)
-        self.index = open_for_writing(
-            self.files, self.directory / "index", self.segments, self.map_bytes
-        )
+        folder = self.directory / "index"
+        if company is Company.BESIDE:
+            return open_beside(self.files, folder, self._map_bytes)
+        return open_alone(self.files, folder, self.segments, self._map_bytes)
 
     # Reading.
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Tables]:
         """A short read transaction on the index; raises one of TROUBLE."""
-        with self._reading_index().read() as tables:
-            yield tables
-
-    def _reading_index(self) -> Index:
         if self.pid != os.getpid():
             raise BadRecord("opened before a fork; open the store after it, or use spawn")
         if self.disabled:
             raise BadRecord(self.disabled)
-        if self._lock_is_ours:
-            if self.index is None:
-                raise BadRecord("the index could not be opened")
-            return self.index
-        # The writer replaces an index that it had to rebuild.
-        with self.lock:
-            identity = self.files.identity(self.directory / "index" / "data.mdb")
-            if self.index is not None and identity != self._index_identity:
-                self.index.close(seal=False)
-                self.index = None
-            if self.index is None:
-                self.index = self._open_reading()
-                self._index_identity = identity
-            return self.index
-
-    def _open_reading(self) -> Index:
-        folder = self.directory / "index"
-        locked = self.files.is_writable(folder / "lock.mdb")
-        return Index(
-            self.files,
-            folder,
-            writable=False,
-            map_bytes=self.map_bytes,
-            locked=locked,
-            guard=contextlib.nullcontext if locked else self._shut_out_writers,
-        )
-
-    @contextlib.contextmanager
-    def _shut_out_writers(self) -> Iterator[None]:
-        if self._lock_fd is None:
-            yield
-            return
-        if not self.files.lock(self._lock_fd, shared=True):
-            raise BadRecord("another process writes, and this user cannot register as a reader")
-        try:
-            yield
-        finally:
-            self.files.unlock(self._lock_fd)
+        with (self._index or self._reader.index()).read() as tables:
+            yield tables
 
     def quarantine(self, key: bytes, place: Place) -> None:
         """Remember a damaged record; the index learns it with the next commit."""
@@ -188,9 +146,27 @@ class Core:
         entry = tables.block(key)
         return entry is not None and (entry.bad or self.bad.get(key) == entry.place)
 
+    def touch(self, key: bytes) -> None:
+        """Remember one use of a block, whose path is from here on the one in use."""
+        self.pins.use(key)
+        if not self.read_only:
+            self.touched[key] = (time.time(), self.touched.get(key, (0.0, 0))[1] + 1)
+
+    def pin(self, key: bytes) -> None:
+        """Keep a block's path, here and in other processes, until `unpin`."""
+        if self.pid == os.getpid():
+            self.pins.add(key)
+            # Whoever drops by an older list of pins is done before this returns.
+            self.change(lambda _core, index: index.wait_for_writers(), lambda _reason: None)
+
+    def unpin(self, key: bytes) -> None:
+        """Take one `pin` back."""
+        if self.pid == os.getpid():
+            self.pins.drop(key)
+
     # Writing and leaving.
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException | str) -> None:
         """Write no more; the first call leaves the one notice."""
         self.read_only = True
         if self.notice is None:
@@ -202,45 +178,70 @@ class Core:
         with self.lock:
             if self.disabled:
                 return otherwise("disabled")
-            if self.read_only or self.index is None or self.pid != os.getpid():
+            if self.read_only or self._index is None or self.pid != os.getpid():
                 return otherwise("read_only")
             try:
-                return change(self, self.index)
+                return change(self, self._index)
             except TROUBLE as error:
                 self.fail(error)
                 return otherwise("read_only")
 
-    def settle(self, tables: Tables) -> None:
-        """Write what was only remembered: recency and damaged records."""
-        for key, (last, hits) in self.touched.items():
-            if tables.block(key) is not None:
-                before, old = tables.heat(key)
-                tables.put_heat(key, last, decayed(old, last - before) + hits)
-        for key, place in self.bad.items():
-            tables.mark_bad(key, place)
+    def publish(self, index: Index, change: Callable[[Tables], T]) -> T:
+        """Run `change` in one write transaction, and write down what was only remembered: recency
+        and damaged records."""
+        touched, bad = dict(self.touched), dict(self.bad)
 
-    def touch(self, key: bytes) -> None:
-        """Remember one use of a block, whose path is from here on the one in use."""
-        self.incoming = key
-        if self.read_only:
-            return
-        self.touched[key] = (time.time(), self.touched.get(key, (0.0, 0))[1] + 1)
+        def whole(tables: Tables) -> T:
+            result = change(tables)
+            for key, (last, hits) in touched.items():
+                if tables.block(key) is not None:
+                    before, old = tables.heat(key)
+                    tables.put_heat(key, last, decayed(old, last - before) + hits)
+            for key, place in bad.items():
+                tables.mark_bad(key, place)
+            return result
+
+        result = index.write(whole)
+        # Other threads go on matching and reading meanwhile.
+        _forget(self.touched, touched)
+        _forget(self.bad, bad)
+        return result
 
     def stop(self) -> None:
-        """Close everything and let the next writer in; never raises."""
+        """Close everything; the last process leaves a sum of the index. Never raises."""
         with self.lock:
+            self.disabled = "the store is closed"
+            index, self._index = self._index, None
             with contextlib.suppress(*TROUBLE):
-                if self.index and not self.read_only and (self.touched or self.bad):
-                    self.index.write(self.settle)
+                if index and not self.read_only and (self.touched or self.bad):
+                    self.publish(index, lambda tables: None)
             with contextlib.suppress(*TROUBLE):
-                self.segments.finish_active()
+                self.writer.finish()
+            self.pins.close()
             with contextlib.suppress(*TROUBLE):
-                if self.index:
-                    self.index.close(seal=self._lock_is_ours)
-            self.index, self.disabled = None, "the store is closed"
-            if self._lock_fd is not None:
-                self.files.close(self._lock_fd)
-                self._lock_fd = None
+                self._reader.close()
+            with contextlib.suppress(*TROUBLE):
+                if index:
+                    self._leave(index)
+            self.locks.close()
+
+    def _leave(self, index: Index) -> None:
+        try:
+            with self.locks.opening() as is_ours:
+                is_last = is_ours and self.locks.is_last()
+                if is_last:
+                    clear(self.files, index, self.segments)
+                index.close()
+                if is_last:
+                    index.seal()
+        finally:
+            index.close()
+
+
+def _forget(now: dict[bytes, T], then: dict[bytes, T]) -> None:
+    for key, value in then.items():
+        if now.get(key) == value:
+            now.pop(key, None)
 
 
 def decayed(hits: float, seconds: float) -> float:

@@ -28,6 +28,11 @@ class BadRecord(Exception):
     """A record on disk is not what it should be. Internal: becomes a miss with this reason."""
 
 
+class Stale(Exception):
+    """What was planned does not fit what other processes published meanwhile. Internal: nothing was
+    changed, and it is planned again."""
+
+
 TROUBLE = (
     OSError,
     lmdb.Error,

@@ -1,20 +1,23 @@
-"""Keep the store within its bytes: drop blocks, leaf first, and give their segments back.
+"""Keep the store within its bytes: when something must go, how much, and by which rule.
 
-Knows budgets and policies; which block is worth what, tree.py knows. Invariants: pinned blocks, the
-path being committed and the path matched last are never dropped, and the index stops naming a
-record before its file goes.
+Knows budgets and policies; which block is worth what, tree.py knows. Works under the lease: one
+process at a time chooses what goes. Invariants: pinned blocks, the path being committed and the
+paths matched last are never dropped, and one commit drops and moves a bounded number of bytes.
 """
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ced_kvstore.compact import forget, move_out
+from ced_kvstore import compact
+from ced_kvstore.compact import reclaim, used_bytes
 from ced_kvstore.core import Core
+from ced_kvstore.drop import UNREADABLE, Rule, drop
 from ced_kvstore.index import Index
-from ced_kvstore.rows import Tables
-from ced_kvstore.tree import load, path, worth
+from ced_kvstore.locks import BUSY
+from ced_kvstore.results import Collected
 
 HIGH = 0.9
 """Share of the budget above which something is dropped."""
@@ -22,66 +25,107 @@ HIGH = 0.9
 LOW = 0.8
 """Share of the budget to come down to, so that not every commit has to drop something."""
 
+CALL_BLOCKS = 20_000
+"""Most blocks dropped by one commit; the next one goes on."""
+
+MOVED_SEGMENTS = 4
+"""Most bytes moved to make room for one commit, in full segments, beside four times its own."""
 
 INDEX_MARGIN = 64 << 10
 """Bytes left for the pages that the next index transaction adds."""
 
-
-def used_bytes(core: Core, index: Index) -> int:
-    """Return what the budget limits: segments and index on disk."""
-    return core.segments.total() + index.used_bytes()
+FULL = "the byte budget is full of pinned blocks and the path in use"
 
 
-def make_room(core: Core, index: Index, need: int, *, keep: Sequence[bytes]) -> int:
-    """Drop what is worth least until `need` bytes fit; return the bytes that fit.
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What may be written now."""
+
+    fits: int
+    """Bytes."""
+    reason: str
+    """Why it is not more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    """What is used and what may be."""
+
+    used: int
+    limit: int
+    reason: str
+    """What sets the limit."""
+    is_purge_due: bool
+
+    def is_over(self, need: int, share: float = 1.0) -> bool:
+        return self.used + need > share * self.limit
+
+
+def make_room(core: Core, index: Index, need: int, *, keep: Sequence[bytes]) -> Room:
+    """Drop what is worth least until `need` bytes fit; return what fits.
 
     The caller holds core.lock. Raises one of errors.TROUBLE.
     """
-    if used_bytes(core, index) + need > HIGH * core.max_bytes:
-        live = int(LOW * core.max_bytes) - need - index.used_bytes()
-        drop_least(core, index, live, keep)
-        reclaim(core, index, int(HIGH * core.max_bytes) - need)
-    return max(0, core.max_bytes - used_bytes(core, index) - INDEX_MARGIN)
+    now = _measure(core, index)
+    reason = now.reason
+    if now.is_purge_due or now.is_over(need, HIGH):
+        # While another process makes room there is no need to wait, unless nothing fits before.
+        with core.locks.lease(None if now.is_over(need + INDEX_MARGIN) else 0.0) as is_ours:
+            if not is_ours:
+                reason = BUSY
+            else:
+                live = int(LOW * now.limit) - need - index.used_bytes()
+                rule = Rule("byte budget", keep, max(0, live), CALL_BLOCKS)
+                if now.is_over(need, HIGH) and drop(core, index, rule) is None:
+                    reason = UNREADABLE
+                target = int(HIGH * now.limit) - need
+                reclaim(core, index, target, MOVED_SEGMENTS * core.writer.limit + 4 * need)
+        now = _measure(core, index)
+    return Room(max(0, now.limit - now.used - INDEX_MARGIN), reason)
 
 
-def shrink(core: Core, index: Index, used: int) -> int:
-    """Bring the store down to `used` bytes if pins allow it; return the bytes given back."""
-    before = used_bytes(core, index)
-    if before > used:
-        drop_least(core, index, max(0, used - index.used_bytes()), keep=())
-        reclaim(core, index, used)
-    return before - used_bytes(core, index)
+def _measure(core: Core, index: Index) -> _Budget:
+    with index.read() as tables:
+        used, purges = used_bytes(tables, index), tables.purges()
+    with contextlib.suppress(OSError):
+        free = core.files.free_bytes(core.directory)
+        if used + free < core.max_bytes:
+            return _Budget(used, used + free, "the disk is nearly full", bool(purges))
+    return _Budget(used, core.max_bytes, FULL, bool(purges))
 
 
-def drop_least(core: Core, index: Index, live_bytes: int, keep: Sequence[bytes]) -> int:
-    """Drop blocks until no more than `live_bytes` of records are live; return how many went."""
-
-    def change(tables: Tables) -> int:
-        nodes, now, count = load(tables), time.time(), 0
-        kept = {*keep, *(path(nodes, core.incoming) if core.incoming else ())}
-        live = sum(live for _end, live in tables.segments().values())
-        for node in sorted(nodes.values(), key=worth):
-            if live <= live_bytes:
-                break
-            if not node.is_pinned and node.key not in kept:
-                live -= tables.drop_block(node.key, "byte budget", now)
-                count += 1
-        return count
-
-    count = index.write(change)
-    core.counters.blocks_evicted += count
-    return count
+def enforce(core: Core, index: Index) -> None:
+    """Bring a store that is opened with a smaller budget than before down to it."""
+    if _measure(core, index).is_over(0):
+        make_room(core, index, 0, keep=())
 
 
-def reclaim(core: Core, index: Index, used: int) -> None:
-    """Unlink dead segments and move live records out of the emptiest, down to `used` bytes."""
-    while True:
-        with index.read() as tables:
-            segments = tables.segments()
-        for number in [n for n, (_end, live) in segments.items() if not live]:
-            forget(core, index, number)
-            del segments[number]
-        wasteful = {n: live / end for n, (end, live) in segments.items() if live < end}
-        if not wasteful or used_bytes(core, index) <= used:
-            return
-        move_out(core, index, min(wasteful, key=wasteful.__getitem__))
+def shrink(core: Core, index: Index, to_bytes: int) -> int:
+    """Bring the store down to `to_bytes` if pins allow it; return the bytes given back."""
+    before = _measure(core, index).used
+    with core.locks.lease() as is_ours:
+        if is_ours and before > to_bytes:
+            drop(core, index, Rule("byte budget", live_bytes=max(0, to_bytes - index.used_bytes())))
+            reclaim(core, index, to_bytes, before)
+    return before - _measure(core, index).used
+
+
+def give_back(core: Core, index: Index) -> int:
+    """Compact the segments less than half of which is live; return the bytes given back."""
+    before = _measure(core, index).used
+    with core.locks.lease() as is_ours:
+        if is_ours:
+            compact.compact(core, index)
+    return before - _measure(core, index).used
+
+
+def collect(core: Core, index: Index) -> Collected:
+    """Drop what nobody points at, then compact."""
+    before = _measure(core, index).used
+    with core.locks.lease() as is_ours:
+        if not is_ours:
+            return Collected(0, 0, 0, BUSY)
+        blocks = drop(core, index, Rule("nobody pointed at it", only_unneeded=True))
+        segments = compact.compact(core, index)
+    freed = before - _measure(core, index).used
+    return Collected(blocks or 0, segments, freed, UNREADABLE if blocks is None else None)

@@ -51,6 +51,19 @@ class Files:
                 raise
         return fd
 
+    def create(self, path: Path) -> int | None:
+        """Return a descriptor of a new private file, None when the name is taken."""
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            return None
+        try:
+            os.fchmod(fd, 0o600)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
     def close(self, fd: int) -> None:
         """Close a descriptor."""
         os.close(fd)
@@ -108,10 +121,13 @@ class Files:
         os.replace(beside, path)
         self.sync_directory(path.parent)
 
-    def identity(self, path: Path) -> tuple[int, int] | None:
-        """Return what stays the same while a name means the same file; None when it is gone."""
+    def identity(self, path: Path | int) -> tuple[int, int] | None:
+        """Return what stays the same while a name means the same file; None when it is gone.
+
+        Takes a descriptor, too, to tell whether a name still means the file that is open.
+        """
         try:
-            info = path.stat()
+            info = os.stat(path)
         except FileNotFoundError:
             return None
         return info.st_dev, info.st_ino
@@ -142,10 +158,14 @@ class Files:
 
     def disk_bytes(self, path: Path) -> int:
         """Return the size of the disk that holds `path`, or its nearest existing parent."""
-        while not path.exists() and path != path.parent:
-            path = path.parent
-        info = os.statvfs(path)
+        info = os.statvfs(_existing(path))
         return info.f_blocks * info.f_frsize
+
+    def free_bytes(self, path: Path) -> int:
+        """Return what this user may still write to the disk of `path` or its nearest existing
+        parent."""
+        info = os.statvfs(_existing(path))
+        return info.f_bavail * info.f_frsize
 
     def open_index(self, path: Path, **options: Any) -> lmdb.Environment:
         """Open the LMDB environment in a directory."""
@@ -154,6 +174,12 @@ class Files:
     def publish(self, commit: Callable[[], None]) -> None:
         """Run the commit of one LMDB write transaction: the moment a change becomes visible."""
         commit()
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
 
 
 def _transfer(

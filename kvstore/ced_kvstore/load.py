@@ -1,27 +1,33 @@
-"""Read matched blocks straight into the caller's buffers.
+"""Read matched blocks into the caller's buffers, and snapshots.
 
-Knows where rows lie in a record and nothing of what they mean. Invariants: a block is counted as
-good only after its header, its ids and the checksum of its payload were compared, and payload bytes
-never pass through an object of our own.
+Knows which record is the right one, and what to do about one that is not. Invariants: a block
+counts only after its header, its ids and the checksum of its payload were compared; a damaged
+record is told from one that was moved, or that could not be read at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import struct
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from ced_kvstore.core import Core
-from ced_kvstore.errors import TROUBLE, BadRecord
-from ced_kvstore.files import IOV_MAX
-from ced_kvstore.hashing import IDS_BYTES, Fingerprint
-from ced_kvstore.record import ALIGN, HEADER_BYTES, Header, Kind, Place, checksum
+from ced_kvstore.deadline import DEADLINES, timed
+from ced_kvstore.errors import TROUBLE
+from ced_kvstore.hashing import FORMAT_VERSION, IDS_BYTES, Fingerprint
+from ced_kvstore.read_plan import Rows, Span
+from ced_kvstore.record import HEADER_BYTES, MAGIC, Kind, Place, checksum
+from ced_kvstore.restore import Restore
 from ced_kvstore.results import Match, Stream
-from ced_kvstore.segment import check_header
 
-BATCH_BYTES = 4 << 20
-"""Bytes of one preadv: large enough for the disk, small enough that the checksum finds them in the
-processor's cache."""
+SEGMENTS_AT_A_TIME = 64
+"""Segments open at a time, so that a path through many of them needs few descriptors."""
 
-_HEAD = HEADER_BYTES + IDS_BYTES
+# A record.Header of every field takes as long to make as 50 KB take to read.
+_START = struct.pack("<4sHH", MAGIC, FORMAT_VERSION, Kind.BLOCK)
+_HEADER = struct.Struct("<8xI12x32s32x16s16s4xI")
+"""Length, key, fingerprint, checksum, crc32."""
 
 
 class Loader:
@@ -37,131 +43,85 @@ class Loader:
         first_block: int,
     ) -> None:
         self._core = core
-        self._fingerprint = fingerprint
-        self._streams = streams
+        self._short = fingerprint.short
         self._match = match
-        self._buffers = buffers
         self._first = first_block
-        self.good = 0
-        self._length = IDS_BYTES + sum(stream.block_bytes for stream in streams)
-        # A stream that nobody asked for is still read: the checksum covers all of them. Records
-        # are then read one by one, because the next one would overwrite its bytes.
-        unwanted = [stream.block_bytes for stream in streams if stream.name not in buffers]
-        self._spare = memoryview(bytearray(ALIGN + sum(unwanted)))
-        self._one_by_one = bool(unwanted)
+        self._rows = Rows(streams, buffers)
+        self._length = IDS_BYTES + self._rows.n_bytes
+        self._good: set[int] = set()
+
+    @property
+    def good(self) -> int:
+        """How many blocks are whole, from the first on."""
+        count = 0
+        while count in self._good:
+            count += 1
+        return count
 
     def run(self, count: int) -> None:
-        """Read up to `count` blocks and leave in `good` how many are whole, from the first on.
+        """Read up to `count` blocks; `good` says how many are whole.
 
-        Raises one of errors.TROUBLE; `good` holds all the same.
+        Raises one of errors.TROUBLE; `good` holds all the same. Nobody touches the buffers after
+        it. What is damaged behind a bad record is found, too, so that one commit mends all of it.
         """
-        places = self._places(0, count)
-        while self.good < len(places):
-            start = self.good
-            size = self._batch(places, start)
-            self.good += self._read(places[start : start + size], start)
-            if self.good == start and size > 1:
-                # One unreadable sector fails the whole call; the first record may be well.
-                self.good += self._read(places[start : start + 1], start)
-            elif self.good == start + size:
-                continue
-            if self.good < len(places):
-                # Perhaps the record was moved meanwhile: look up once more.
-                bad = places[self.good]
-                places[self.good :] = self._places(self.good, count)
-                if self.good < len(places) and places[self.good] == bad:
-                    if self._read([bad], self.good):
-                        self.good += 1
-                        continue
-                    self._core.quarantine(self._hash(self.good), bad)
-                    self._check_rest(places)
+        try:
+            wanted: Iterable[int] = range(count)
+            # Perhaps a record was moved meanwhile, so look up once more; and one unreadable sector
+            # fails a whole call, so read alone.
+            for again in (False, True):
+                places = self._places(wanted)
+                wanted = self._read(places, alone=again)
+                if not wanted:
                     return
-
-    def _check_rest(self, places: list[Place]) -> None:
-        """Find what else is damaged behind a bad record, so that one commit mends all of it."""
-        for index in range(self.good + 1, len(places)):
-            try:
-                self._core.segments.read_payload(places[index], Kind.BLOCK, self._hash(index))
-            except BadRecord:
+            for index in wanted:
                 self._core.quarantine(self._hash(index), places[index])
+        finally:
+            self._rows.release()
 
     def _hash(self, index: int) -> bytes:
         return self._match.hashes[self._first + index]
 
-    def _places(self, start: int, count: int) -> list[Place]:
-        places = []
+    def _places(self, indices: Iterable[int]) -> dict[int, Place]:
+        places = {}
         with self._core.read() as tables:
-            for index in range(start, count):
+            for index in indices:
                 key = self._hash(index)
                 entry = tables.block(key)
-                if entry is None or self._core.is_bad(key, tables):
-                    break
-                places.append(entry.place)
+                # What `Core.is_bad` says, without asking the index twice.
+                if entry and not entry.bad and self._core.bad.get(key) != entry.place:
+                    places[index] = entry.place
         return places
 
-    def _batch(self, places: list[Place], start: int) -> int:
-        """Return how many records from `start` on lie one behind the other and fit one preadv."""
-        pieces_each = len(self._streams) + 2
-        end = start + 1
-        while (
-            not self._one_by_one
-            and end < len(places)
-            and places[end].segment == places[start].segment
-            and places[end].offset == places[end - 1].end
-            and places[end].end - places[start].offset <= BATCH_BYTES
-            and (end + 1 - start) * pieces_each <= IOV_MAX
-        ):
-            end += 1
-        return end - start
+    def _read(self, places: Mapping[int, Place], *, alone: bool) -> set[int]:
+        """Read these records; return those that are not what they should be."""
+        plan = self._rows.plan(places, alone=alone)
+        bad = {index for index, place in places.items() if place.length != self._length}
+        for spans in _by_segments(plan):
+            restore = Restore(self._core, self._rows, self._is_good, spans)
+            try:
+                restore.run()
+            finally:
+                self._good |= restore.good
+            bad |= restore.bad
+        return bad
 
-    def _read(self, places: list[Place], index: int) -> int:
-        """Read and check records that lie one behind the other; return how many are good."""
-        heads = memoryview(bytearray(_HEAD * len(places)))
-        padding = self._spare[: places[0].span - HEADER_BYTES - self._length]
-        rows = [self._rows(index + i) for i in range(len(places))]
-        pieces: list[memoryview] = []
-        for i, each in enumerate(rows):
-            pieces += [heads[i * _HEAD : (i + 1) * _HEAD], *each, padding]
-        good = 0
-        try:
-            fd = self._core.files.open(self._core.segments.path(places[0].segment))
-        except FileNotFoundError:
-            return 0
-        try:
-            self._core.files.preadv(fd, pieces, places[0].offset)
-            for i, place in enumerate(places):
-                if place.length != self._length:
-                    break
-                self._check(heads[i * _HEAD : (i + 1) * _HEAD], rows[i], index + i)
-                good += 1
-        except (OSError, BadRecord):
-            pass
-        finally:
-            self._core.files.close(fd)
-        return good
+    def _is_good(self, index: int, head: bytes, rows: Sequence[memoryview]) -> bool:
+        ids, start = head[HEADER_BYTES:], (self._first + index) * IDS_BYTES
+        length, key, fingerprint, stored, crc = _HEADER.unpack_from(head)
+        return (
+            zlib.crc32(head[: HEADER_BYTES - 4]) == crc
+            and head[: len(_START)] == _START
+            and (length, key, fingerprint) == (self._length, self._hash(index), self._short)
+            and ids == self._match.raw_ids[start : start + IDS_BYTES]
+            and checksum((ids, *rows)) == stored
+        )
 
-    def _rows(self, index: int) -> list[memoryview]:
-        rows, spare = [], ALIGN
-        for stream in self._streams:
-            buffer, size = self._buffers.get(stream.name), stream.block_bytes
-            if buffer is None:
-                rows.append(self._spare[spare : spare + size])
-                spare += size
-            else:
-                rows.append(buffer[index * size : (index + 1) * size])
-        return rows
 
-    def _check(self, head: memoryview, rows: list[memoryview], index: int) -> None:
-        header = Header.unpack(head[:HEADER_BYTES])
-        check_header(header, Kind.BLOCK, self._hash(index), self._length)
-        ids = head[HEADER_BYTES:]
-        start = (self._first + index) * IDS_BYTES
-        if ids != self._match.raw_ids[start : start + IDS_BYTES]:
-            raise BadRecord("other token ids are stored in this place")
-        if header.fingerprint != self._fingerprint.short:
-            raise BadRecord("the record belongs to another fingerprint")
-        if checksum([ids, *rows]) != header.checksum:
-            raise BadRecord("the payload's checksum does not fit")
+def _by_segments(spans: Sequence[Span]) -> Iterable[list[Span]]:
+    numbers = sorted({span.segment for span in spans})
+    for first in range(0, len(numbers), SEGMENTS_AT_A_TIME):
+        some = set(numbers[first : first + SEGMENTS_AT_A_TIME])
+        yield [span for span in spans if span.segment in some]
 
 
 def load_snapshot(core: Core, fingerprint: Fingerprint, block_hash: bytes) -> bytes | None:
@@ -171,7 +131,8 @@ def load_snapshot(core: Core, fingerprint: Fingerprint, block_hash: bytes) -> by
             place = tables.snapshot(block_hash)
         if place is None:
             return None
-        header, payload = core.segments.read_payload(place, Kind.SNAPSHOT, block_hash)
+        read = partial(core.segments.read_payload, place, Kind.SNAPSHOT, block_hash)
+        header, payload = timed(core, read, DEADLINES["snapshot"].within(place.length))
     except TROUBLE:
         return None
     return bytes(payload) if header.fingerprint == fingerprint.short else None

@@ -1,5 +1,6 @@
 """Open the index for writing: check it against the segments, or build it anew from them.
 
+Only a process that is alone does either; one that comes beside others takes the index as it is.
 Knows the records' own statements (header, ids, small payloads) and trusts nothing else. Invariant:
 afterwards every block in the index has its whole path, and every place lies inside its segment.
 """
@@ -16,7 +17,8 @@ from ced_kvstore.entry import Entry
 from ced_kvstore.errors import BadRecord
 from ced_kvstore.files import Files
 from ced_kvstore.hashing import IDS_BYTES, block_hash
-from ced_kvstore.index import Index, erase
+from ced_kvstore.index import Index, check, erase
+from ced_kvstore.leftovers import clear
 from ced_kvstore.record import ALIGN, HEADER_BYTES, Header, Kind, Place
 from ced_kvstore.results import Anchor
 from ced_kvstore.rows import Tables
@@ -41,50 +43,61 @@ _DAMAGE = (
 Found = tuple[Place, Header]
 
 
-def open_for_writing(files: Files, folder: Path, segments: Segments, map_bytes: int) -> Index:
-    """Return an index that agrees with the segments; raises OSError or lmdb.Error."""
+def open_alone(files: Files, folder: Path, segments: Segments, map_bytes: int) -> Index:
+    """Return an index that agrees with the segments; no other process writes, or begins to.
+
+    Raises OSError or lmdb.Error.
+    """
     index: Index | None = None
     try:
+        check(files, folder, walk=True)
         index = Index(files, folder, writable=True, map_bytes=map_bytes)
         with index.read() as tables:
             version, ends = tables.get_meta("version"), tables.segments()
         if version == INDEX_VERSION:
             index.write(lambda tables: _drop_lost(tables, segments))
-            _finish(index, segments)
+            clear(files, index, segments)
             return index
         # Never written: a new store, or an index that was deleted.
         if version == 0 and not ends and not segments.numbers():
             index.write(lambda tables: tables.put_meta("version", INDEX_VERSION))
-            _finish(index, segments)
             return index
     except _DAMAGE:
         pass
     except BaseException:
         if index is not None:
-            index.close(seal=False)
+            index.close()
         raise
     if index is not None:
-        index.close(seal=False)
+        index.close()
     erase(files, folder)
     index = Index(files, folder, writable=True, map_bytes=map_bytes)
     try:
         found = _scan(segments)
         index.write(lambda tables: _rebuild(tables, segments, found))
-        _finish(index, segments)
+        clear(files, index, segments)
     except BaseException:
-        index.close(seal=False)
+        index.close()
         raise
     return index
 
 
-def _finish(index: Index, segments: Segments) -> None:
-    """Hand the ends to the segments, and unlink files that hold nothing published."""
-    with index.read() as tables:
-        known = tables.segments()
-    for number in segments.numbers():
-        if number not in known:
-            segments.drop(number)
-    segments.resume({number: end for number, (end, _live) in known.items()})
+def open_beside(files: Files, folder: Path, map_bytes: int) -> Index:
+    """Return the index that other processes have open for writing: one of them has checked it, and
+    nobody may mend it under them.
+
+    Raises BadRecord, OSError or lmdb.Error.
+    """
+    index = Index(files, folder, writable=True, map_bytes=map_bytes)
+    try:
+        with index.read() as tables:
+            version = tables.get_meta("version")
+        if version != INDEX_VERSION:
+            raise BadRecord("a process that uses it now has an index of another version")
+    except BaseException:
+        index.close()
+        raise
+    return index
 
 
 def _drop_lost(tables: Tables, segments: Segments) -> None:
@@ -129,10 +142,11 @@ def _rebuild(tables: Tables, segments: Segments, found: list[Found]) -> None:
     """Fill empty tables from the records' headers and small payloads."""
     tables.put_meta("version", INDEX_VERSION)
     tables.put_meta("stamp", max((header.stamp for _, header in found), default=0))
-    for number in segments.numbers():
-        ends = [place.end for place, _ in found if place.segment == number]
-        if ends:
-            tables.put_segment(number, max(ends), 0)
+    removals = [header.stamp for _, header in found if header.kind == Kind.REMOVED]
+    tables.put_meta("removal", max(removals, default=0))
+    for place, header in found:
+        tables.extend_segment(place)
+        tables.mark_segment(place.segment, header.stamp)
     removed_blocks: dict[bytes, int] = {}
     removed_anchors: dict[tuple[bytes, str], int] = {}
     blocks: dict[bytes, Found] = {}

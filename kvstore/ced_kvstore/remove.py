@@ -1,26 +1,33 @@
 """Drop what one session, label or block kept: its anchors, and the blocks that only it needed.
 
-Knows the tree and the anchors. Invariant: a block that another anchor needs stays, with its whole
-path; what is dropped stays dropped when the index is rebuilt.
+Knows the tree, the anchors and the pins. Invariants: a block that another anchor needs, or that a
+live process is using, stays with its whole path; what is dropped stays dropped when the index is
+rebuilt, as the removal's stamp is above every published one.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import msgpack
 
-from ced_kvstore.compact import move_out
+from ced_kvstore.compact import move_out, reclaim, used_bytes
 from ced_kvstore.core import Core
-from ced_kvstore.evict import reclaim, used_bytes
+from ced_kvstore.drop import UNREADABLE, in_use
+from ced_kvstore.errors import Stale
 from ced_kvstore.index import Index
-from ced_kvstore.record import Kind, Record
+from ced_kvstore.locks import BUSY
+from ced_kvstore.record import Kind, Place, Record
 from ced_kvstore.results import Anchor, Removal
 from ced_kvstore.rows import Tables
 from ced_kvstore.tree import by_depth, load, path
 
 KEYS_PER_RECORD = 10_000
+
+_TRIES = 8
+"""Stamps tried while other processes publish; each is twice as far above theirs as the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +35,8 @@ class _Doomed:
     anchors: list[Anchor]
     blocks: list[bytes]
     """Deepest first."""
+    in_use: int
+    """Blocks that would go but for the processes that use them."""
 
 
 def remove(core: Core, index: Index, target: str | bytes, *, purge: bool) -> Removal:
@@ -35,60 +44,95 @@ def remove(core: Core, index: Index, target: str | bytes, *, purge: bool) -> Rem
 
     With `purge` the segments they were in are rewritten at once. Raises one of errors.TROUBLE.
     """
+    with core.locks.lease() as is_ours:
+        if not is_ours:
+            return Removal(0, 0, 0, BUSY)
+        reason = "other processes keep changing what is to go; try again"
+        for headroom in (1 << i for i in range(_TRIES)):
+            pinned = in_use(core)
+            if pinned is None:
+                return Removal(0, 0, 0, UNREADABLE)
+            with index.read() as tables:
+                doomed = _choose(tables, target, pinned)
+                stamp = tables.get_meta("stamp") + headroom
+            if not doomed.anchors and not doomed.blocks:
+                return Removal(0, 0, 0, _nothing(doomed))
+            places = core.writer.append(index, _records(doomed), stamp)
+            change = _Change(core, target, doomed, places, stamp)
+            try:
+                freed, segments = core.publish(index, change.publish)
+            except Stale:
+                continue
+            core.writer.published(places)
+            core.counters.count_evicted("removed", len(doomed.blocks))
+            stays = _give_back(core, index, segments if purge else ())
+            return Removal(len(doomed.anchors), len(doomed.blocks), freed, _left(doomed, stays))
+        return Removal(0, 0, 0, reason)
+
+
+def _nothing(doomed: _Doomed) -> str:
+    if doomed.in_use:
+        return f"another process is using it ({doomed.in_use} blocks)"
+    return "nothing is stored under that name"
+
+
+def _left(doomed: _Doomed, stays: bool) -> str | None:
+    if doomed.in_use:
+        return f"{doomed.in_use} blocks stay: another process is using them"
+    if stays:
+        return "its bytes leave the disk when another process is done with their segment"
+    return None
+
+
+def _give_back(core: Core, index: Index, purged: Collection[int]) -> bool:
+    """Unlink what is dead, and empty the purged segments; return whether one of them stays."""
     with index.read() as tables:
-        doomed = _choose(tables, target)
-        stamp = tables.get_meta("stamp") + 1
-    if not doomed.anchors and not doomed.blocks:
-        return Removal(0, 0, 0, "nothing is stored under that name")
-    places = core.segments.append(_records(doomed), stamp)
+        used = used_bytes(tables, index)
+        wanted = [number for number in sorted(purged) if number in tables.segments()]
+    reclaim(core, index, used, 0)
+    stuck = []
+    for number in wanted:
+        with index.read() as tables:
+            is_there = number in tables.segments()
+        if is_there and not move_out(core, index, number):
+            stuck.append(number)
 
-    def change(tables: Tables) -> tuple[int, set[int]]:
-        freed, segments, now = 0, set(), time.time()
-        for key in doomed.blocks:
-            entry = tables.block(key)
-            snapshot = tables.snapshot(key)
-            segments |= {p.segment for p in (entry and entry.place, snapshot) if p}
-            freed += tables.drop_block(key, "removed", now)
-        for anchor in doomed.anchors:
-            freed += tables.drop_anchor(anchor)
-        for place in places:
-            tables.extend_segment(place)
-            tables.add_place(place, Kind.REMOVED, b"")
-        tables.put_meta("stamp", stamp)
-        core.settle(tables)
-        return freed, segments
+    def ask(tables: Tables) -> None:
+        for number in stuck:
+            tables.ask_purge(number)
 
-    freed, segments = index.write(change)
-    reclaim(core, index, used_bytes(core, index))
-    if purge:
-        for number in sorted(segments):
-            if number in core.segments.ends:
-                move_out(core, index, number)
-    return Removal(len(doomed.anchors), len(doomed.blocks), freed)
+    if stuck:
+        index.write(ask)
+    return bool(stuck)
 
 
-def _choose(tables: Tables, target: str | bytes) -> _Doomed:
-    anchors = [
-        anchor
-        for anchor, _place in tables.anchors()
-        if target == (anchor.label if isinstance(target, str) else anchor.block_hash)
-    ]
+def _choose(tables: Tables, target: str | bytes, pinned: Collection[bytes]) -> _Doomed:
+    anchors = _anchors(tables, target)
     gone = {(anchor.block_hash, anchor.label) for anchor in anchors}
     nodes = load(tables)
     needed: set[bytes] = set()
     for anchor, _place in tables.anchors():
         if (anchor.block_hash, anchor.label) not in gone:
             needed.update(path(nodes, anchor.block_hash))
+    used = {key for pin in pinned for key in path(nodes, pin)}
     starts = {anchor.block_hash for anchor in anchors}
     if isinstance(target, bytes):
         starts.add(target)
     # A block on the removed paths that nobody needs goes with everything after it.
-    doomed = {key for start in starts for key in path(nodes, start)} - needed
+    wanted = {key for start in starts for key in path(nodes, start)} - needed
     for node in reversed(by_depth(nodes.values())):
-        if node.parent in doomed:
-            doomed.add(node.key)
-    blocks = [node.key for node in by_depth(nodes[key] for key in doomed)]
-    return _Doomed(anchors, blocks)
+        if node.parent in wanted:
+            wanted.add(node.key)
+    doomed = [node.key for node in by_depth(nodes[key] for key in wanted - used)]
+    return _Doomed(anchors, doomed, len(wanted & used))
+
+
+def _anchors(tables: Tables, target: str | bytes) -> list[Anchor]:
+    return [
+        anchor
+        for anchor, _place in tables.anchors()
+        if target == (anchor.label if isinstance(target, str) else anchor.block_hash)
+    ]
 
 
 def _records(doomed: _Doomed) -> list[Record]:
@@ -100,3 +144,56 @@ def _records(doomed: _Doomed) -> list[Record]:
         zero = bytes(32)
         records.append(Record(Kind.REMOVED, zero, zero, bytes(16), [payload]))
     return records
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One try to take what was chosen out of the index."""
+
+    core: Core
+    target: str | bytes
+    doomed: _Doomed
+    places: Sequence[Place]
+    stamp: int
+
+    def publish(self, tables: Tables) -> tuple[int, set[int]]:
+        """Return (bytes that are dead now, segments they are in); raises Stale when others
+        published meanwhile what the removal would have to name."""
+        if self.stamp <= tables.get_meta("stamp") or (
+            _anchors(tables, self.target) != self.doomed.anchors
+        ):
+            raise Stale
+        if not self._is_unused(tables):
+            raise Stale
+        freed, segments, now = 0, set(), time.time()
+        for key in self.doomed.blocks:
+            if tables.children(key):
+                raise Stale
+            entry, snapshot = tables.block(key), tables.snapshot(key)
+            segments |= {p.segment for p in (entry and entry.place, snapshot) if p}
+            if any(anchor not in self.doomed.anchors for anchor, _ in tables.anchors(key)):
+                raise Stale
+            freed += tables.drop_block(key, "removed", now)
+        for anchor in self.doomed.anchors:
+            freed += tables.drop_anchor(anchor)
+        for place in self.places:
+            tables.extend_segment(place)
+            tables.mark_segment(place.segment, self.stamp)
+            tables.add_place(place, Kind.REMOVED, b"")
+        tables.put_meta("stamp", self.stamp)
+        tables.put_meta("removal", self.stamp)
+        return freed, segments
+
+    def _is_unused(self, tables: Tables) -> bool:
+        """Say whether nobody began to use what was chosen; asked within the transaction, so that
+        who has pinned and then waited for it is safe."""
+        doomed, used = set(self.doomed.blocks), in_use(self.core)
+        if used is None:
+            return False
+        for key in used:
+            entry = tables.block(key)
+            while entry is not None:
+                if key in doomed:
+                    return False
+                key, entry = entry.parent, tables.block(entry.parent)
+        return True

@@ -111,7 +111,7 @@ class Problem:
     """One finding of `verify`."""
 
     kind: str
-    """corrupt, missing, hole, index or read_only."""
+    """corrupt, hole, index; where nothing was checked or mended: disabled, read_only, busy."""
     where: str
     detail: str
     fixed: bool = False
@@ -125,6 +125,20 @@ class Removal:
     blocks: int
     bytes: int
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What one `gc` gave back."""
+
+    blocks: int
+    """Blocks dropped because nothing needed them."""
+    segments: int
+    """Segment files that went."""
+    bytes: int
+    """Bytes given back to the disk."""
+    reason: str | None = None
+    """Why nothing, or not everything, was done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +164,9 @@ class StoreStats:
     blocks_read: int
     blocks_written: int
     blocks_evicted: int
+    """Blocks that this process dropped; `evicted` has them by reason."""
     blocks_bad: int
     reasons: dict[str, int]
     """Lookups by reason."""
+    evicted: dict[str, int] = field(default_factory=dict)
+    """Dropped blocks by reason: byte budget, nobody pointed at it, removed, damaged."""

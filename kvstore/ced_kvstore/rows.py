@@ -141,6 +141,14 @@ class Tables(PlaceTables):
             yield anchor, Place(*place)
             found = cursor.next()
 
+    def anchor(self, like: Anchor) -> Anchor | None:
+        """Return the anchor with this one's block and label."""
+        raw = self._get("anchors", _anchor_key(like))
+        if raw is None:
+            return None
+        label, kind, pinned, created, n_tokens, _place = msgpack.unpackb(raw)
+        return Anchor(like.block_hash, label, kind, pinned, created, n_tokens)
+
     def put_anchor(self, anchor: Anchor, place: Place) -> None:
         """Add an anchor, or replace the one with its block and label."""
         self.drop_anchor(anchor)
@@ -193,8 +201,9 @@ class Tables(PlaceTables):
                 if place == old:
                     self.put_anchor(anchor, new)
         elif kind is Kind.FINGERPRINT:
-            self.put_fingerprint(key, self.fingerprints()[key], new)
-        else:
+            if self.has_place(old):
+                self.put_fingerprint(key, self.fingerprints()[key], new)
+        elif self.has_place(old):
             self.drop_place(old)
             self.add_place(new, kind, key)
 
@@ -216,6 +225,12 @@ class Tables(PlaceTables):
         """Return (last use in seconds since the epoch, decayed hits at that time) of a block."""
         raw = self._get("heat", key)
         return _HEAT.unpack(raw) if raw else (0.0, 0.0)
+
+    def heats(self) -> Iterator[tuple[bytes, float, float]]:
+        """Yield (block, last use, decayed hits at that time)."""
+        for key, raw in self._items("heat"):
+            last, hits = _HEAT.unpack(raw)
+            yield key, last, hits
 
     def put_heat(self, key: bytes, last: float, hits: float) -> None:
         """Set a block's recency."""

@@ -1,42 +1,24 @@
-"""The segment files: append records at the end, read them back, drop whole files.
+"""The folder of segment files: read records back, drop whole files.
 
-Knows records and places and not what is in them or in the index. Invariant: bytes below an indexed
-end are never written again, and a segment is never truncated; it only disappears as a whole.
+Knows records and places and not what is in them or in the index; writer.py appends. Invariant: a
+segment is never truncated; it only disappears as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from ced_kvstore.errors import BadRecord
-from ced_kvstore.files import IOV_MAX, Files
-from ced_kvstore.record import ALIGN, HEADER_BYTES, Header, Place, Record, checksum, span
-
-MAX_SEGMENT_BYTES = 256 << 20
-MIN_SEGMENT_BYTES = 64 << 10
-
-_ZEROS = memoryview(bytes(ALIGN))
-
-
-def segment_limit(max_bytes: int) -> int:
-    """Return the size at which a new segment is begun: small beside the budget, so that moving
-    the live records out of one never needs much room."""
-    return max(MIN_SEGMENT_BYTES, min(MAX_SEGMENT_BYTES, max_bytes // 32))
+from ced_kvstore.files import Files
+from ced_kvstore.record import HEADER_BYTES, Header, Place, checksum
 
 
 class Segments:
-    """The folder of segments; only the writer appends, everybody reads."""
+    """The segments of one directory, as files."""
 
     def __init__(self, files: Files, folder: Path) -> None:
         self._files = files
         self.folder = folder
-        self.limit = MAX_SEGMENT_BYTES
-        self.ends: dict[int, int] = {}
-        """Writer only: indexed end of each segment."""
-        self.active: int | None = None
-        self._fd: int | None = None
-        self._next = 1
 
     def path(self, number: int) -> Path:
         """Return a segment's path."""
@@ -51,89 +33,9 @@ class Segments:
         """Return the file's size, 0 when it is gone."""
         return self._files.size(self.path(number))
 
-    def resume(self, ends: dict[int, int]) -> None:
-        """Writer: go on after the newest segment's indexed end; numbers are never used twice."""
-        self.ends = dict(ends)
-        self._next = max([0, *ends, *self.numbers()]) + 1
-        newest = max(ends, default=None)
-        if newest is not None and self.size(newest) >= ends[newest]:
-            self.active = newest
-
-    def accept(self, ends: dict[int, int]) -> None:
-        """Writer: take over ends that were corrected; a truncated segment is not continued."""
-        if self.active is not None and self.ends[self.active] != ends.get(self.active):
-            self.finish_active()
-        self.ends = dict(ends)
-
-    def total(self) -> int:
-        """Writer: bytes of all segments."""
-        return sum(self.ends.values())
-
-    def append(self, records: Sequence[Record], stamp: int) -> list[Place]:
-        """Write records behind the active end and make them durable; nobody sees them yet.
-
-        A commit that is not published leaves bytes behind the indexed end, which the next process
-        to open the store overwrites. Raises OSError.
-        """
-        if self.active is not None and self.size(self.active) < self.ends[self.active]:
-            # Somebody truncated or removed the file under us; what goes there would be lost.
-            self.finish_active()
-        places: list[Place] = []
-        pieces: list[bytes | memoryview] = []
-        start = 0
-        for record in records:
-            size = span(record.length)
-            active = self.active
-            if active is None or 0 < self.ends[active] > self.limit - size:
-                self._write(pieces, start)
-                pieces = []
-                active = self._roll()
-            if not pieces:
-                start = self.ends[active]
-            padding = _ZEROS[: size - HEADER_BYTES - record.length]
-            pieces += [record.header(stamp).pack(), *record.pieces, padding]
-            places.append(Place(active, self.ends[active], record.length))
-            self.ends[active] += size
-            if len(pieces) > IOV_MAX - 64:
-                self._write(pieces, start)
-                pieces = []
-        self._write(pieces, start)
-        if self._fd is not None:
-            self._files.sync_data(self._fd)
-        return places
-
-    def _write(self, pieces: list[bytes | memoryview], offset: int) -> None:
-        if pieces:
-            assert self.active is not None
-            if self._fd is None:
-                self._fd = self._files.open(self.path(self.active), write=True)
-            self._files.pwritev(self._fd, pieces, offset)
-
-    def _roll(self) -> int:
-        """Begin a new segment; the one before is durable from here on."""
-        if self._fd is not None:
-            self._files.sync_data(self._fd)
-        self.finish_active()
-        number = self._next
-        self._fd = self._files.open(self.path(number), write=True, create=True)
-        self._files.sync_directory(self.folder)
-        self._next += 1
-        self.active = number
-        self.ends[number] = 0
-        return number
-
-    def finish_active(self) -> None:
-        """Append no more to the active segment."""
-        if self._fd is not None:
-            self._files.close(self._fd)
-        self._fd = self.active = None
-
     def drop(self, number: int) -> None:
         """Unlink a segment in which no record is live; readers that have it open go on reading."""
-        if number == self.active:
-            self.finish_active()
         self._files.unlink(self.path(number))
-        self.ends.pop(number, None)
 
     def read_header_at(self, number: int, offset: int, extra: int = 0) -> tuple[Header, bytes]:
         """Return the checked header at an offset and the first `extra` payload bytes.

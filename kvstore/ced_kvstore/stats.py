@@ -15,6 +15,9 @@ from ced_kvstore.results import StoreStats
 if TYPE_CHECKING:
     from ced_kvstore.core import Core
 
+COLD_LOOKUPS = 20
+"""Lookups without a hit after which something is wrong, and not only new."""
+
 
 @dataclass(slots=True)
 class Counters:
@@ -25,9 +28,9 @@ class Counters:
     blocks_matched: int = 0
     blocks_read: int = 0
     blocks_written: int = 0
-    blocks_evicted: int = 0
     blocks_bad: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
+    evicted: dict[str, int] = field(default_factory=dict)
 
     def count_match(self, blocks: int, reason: str) -> None:
         """Count one lookup of at least one whole block."""
@@ -35,6 +38,28 @@ class Counters:
         self.hits += blocks > 0
         self.blocks_matched += blocks
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+    def count_evicted(self, why: str, blocks: int) -> None:
+        """Count blocks that this process dropped."""
+        if blocks:
+            self.evicted[why] = self.evicted.get(why, 0) + blocks
+
+
+def cold_notice(core: Core) -> str | None:
+    """Return one line when many lookups were made and none hit, although something is stored."""
+    counters = core.counters
+    if counters.lookups < COLD_LOOKUPS or counters.hits:
+        return None
+    blocks = 0
+    with contextlib.suppress(*TROUBLE), core.read() as tables:
+        blocks = tables.count("blocks")
+    if not blocks:
+        return None
+    most = max(counters.reasons, key=counters.reasons.__getitem__)
+    return (
+        f"prefix store {core.directory}: none of {counters.lookups} lookups hit although {blocks} "
+        f"blocks are stored (mostly {most}); ask `explain` why"
+    )
 
 
 def collect(core: Core) -> StoreStats:
@@ -59,13 +84,14 @@ def collect(core: Core) -> StoreStats:
         bytes_index=index_bytes,
         max_bytes=core.max_bytes,
         read_only=core.read_only,
-        notice=core.notice,
+        notice=core.notice or cold_notice(core),
         lookups=counters.lookups,
         hits=counters.hits,
         blocks_matched=counters.blocks_matched,
         blocks_read=counters.blocks_read,
         blocks_written=counters.blocks_written,
-        blocks_evicted=counters.blocks_evicted,
+        blocks_evicted=sum(counters.evicted.values()),
         blocks_bad=counters.blocks_bad,
         reasons=dict(counters.reasons),
+        evicted=dict(counters.evicted),
     )

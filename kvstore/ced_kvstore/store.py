@@ -1,8 +1,9 @@
 """The store: bytes on disk keyed by the hash of a token prefix. The only public class.
 
-Checks arguments, turns trouble into reasons, and leaves the work to its neighbours. It knows token
-ids as opaque numbers and rows as bytes. Invariant: after `open`, only a wrong argument raises;
-whatever the disk does is a miss, or a commit of nothing, with a reason.
+Here is what it does with one prefix; upkeep.py has what it does with the whole folder. Checks
+arguments, turns trouble into reasons, and leaves the work to its neighbours. It knows token ids as
+opaque numbers and rows as bytes. Invariant: after `open`, only a wrong argument raises; whatever
+the disk does is a miss, or a commit of nothing, with a reason.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ced_kvstore import evict, publish, remove
+from ced_kvstore import evict, publish
 from ced_kvstore import explain as explaining
-from ced_kvstore import verify as verifying
 from ced_kvstore.core import Core
 from ced_kvstore.errors import TROUBLE, StoreError
 from ced_kvstore.files import Files, is_supported
@@ -25,23 +25,14 @@ from ced_kvstore.load import Loader, load_snapshot
 from ced_kvstore.lookup import find
 from ced_kvstore.opening import close_core, open_core
 from ced_kvstore.request import as_views, checked
-from ced_kvstore.results import (
-    Anchor,
-    Commit,
-    Explanation,
-    Match,
-    Problem,
-    Removal,
-    StoreStats,
-    Stream,
-)
-from ced_kvstore.stats import collect
+from ced_kvstore.results import Anchor, Commit, Explanation, Match, Stream
+from ced_kvstore.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-class Store:
+class Store(Upkeep):
     """One handle: a directory, seen with one fingerprint and its streams."""
 
     def __init__(self, core: Core, fingerprint: Fingerprint, streams: Sequence[Stream]) -> None:
@@ -65,10 +56,10 @@ class Store:
         """Open or create a store.
 
         `max_bytes` limits segments and index together: by default 10 GB or a tenth of the disk, the
-        smaller. The first process to open a directory writes; others read only and say so in
-        `notice`. Handles of one directory in one process share everything but fingerprint and
-        streams, the first one's `files` included. A full, read-only or forbidden disk gives a store
-        that always misses.
+        smaller. Several processes may have a directory open, and all of them write. Handles of one
+        directory in one process share everything but fingerprint and streams, the first one's
+        `files` included. A full, read-only or forbidden disk gives a store that only reads, or
+        always misses, and says so in `notice`.
 
         Raises StoreError (the path is no folder, or of another format version), ValueError,
         TypeError.
@@ -81,23 +72,8 @@ class Store:
             raise StoreError("the prefix store needs preadv (Linux or macOS); run without a store")
         named = Fingerprint.of(fingerprint, streams)
         core = open_core(Path(directory), files or Files(), max_bytes, map_bytes)
-        core.change(lambda core, index: evict.make_room(core, index, 0, keep=()), lambda _: 0)
+        core.change(evict.enforce, lambda _reason: None)
         return cls(core, named, streams)
-
-    @property
-    def directory(self) -> Path:
-        """The store's folder."""
-        return self._core.directory
-
-    @property
-    def read_only(self) -> bool:
-        """Whether commits are no-ops (another process writes, or writing failed)."""
-        return self._core.read_only
-
-    @property
-    def notice(self) -> str | None:
-        """One line for the user when the store is read-only or useless, else None."""
-        return self._core.notice
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -159,6 +135,15 @@ class Store:
         """Return the snapshot of a block, None when there is none or it is damaged."""
         return load_snapshot(self._core, self._fingerprint, block_hash)
 
+    def pin(self, block_hash: bytes) -> None:
+        """Keep a block and the path below it, in every process, until `unpin` or the end of this
+        process; calls are counted."""
+        self._core.pin(block_hash)
+
+    def unpin(self, block_hash: bytes) -> None:
+        """Take one `pin` back."""
+        self._core.unpin(block_hash)
+
     def quarantine(self, block_hashes: Sequence[bytes]) -> None:
         """Serve these blocks no more: a reader found their rows to be wrong.
 
@@ -202,44 +187,6 @@ class Store:
     def explain(self, ids: Sequence[int]) -> Explanation:
         """Say why `ids` are served from the store or not, down to the first differing token."""
         return explaining.explain(self._core, self._fingerprint, token_bytes(ids))
-
-    def anchors(self) -> list[Anchor]:
-        """Return all anchors, of every fingerprint, oldest first."""
-        try:
-            with self._core.read() as tables:
-                found = [anchor for anchor, _place in tables.anchors()]
-        except TROUBLE:
-            return []
-        return sorted(found, key=lambda anchor: anchor.created)
-
-    def remove(self, target: str | bytes, *, purge: bool = False) -> Removal:
-        """Drop the anchors of a label (str) or at a block (bytes), and what only they needed.
-
-        A block goes when no other anchor is at it or after it, with everything after it. Its bytes
-        leave the disk with the next compaction of their segment, or at once with `purge`.
-        """
-        return self._core.change(
-            lambda core, index: remove.remove(core, index, target, purge=purge),
-            lambda reason: Removal(0, 0, 0, reason),
-        )
-
-    def evict(self, to_bytes: int) -> int:
-        """Drop what is worth least until the store takes no more than `to_bytes`; return the bytes
-        given back to the disk. Pinned blocks and the path matched last stay."""
-        return self._core.change(
-            lambda core, index: evict.shrink(core, index, to_bytes), lambda _reason: 0
-        )
-
-    def verify(self, fix: bool = False) -> list[Problem]:
-        """Check every record; with `fix` drop what is damaged and what comes after it.
-
-        Reads the whole store once; while fixing, commits wait.
-        """
-        return verifying.verify(self._core, fix=fix)
-
-    def stats(self) -> StoreStats:
-        """Return sizes now and counts since this process opened the store."""
-        return collect(self._core)
 
     def close(self) -> None:
         """Let the store go; the last handle of a process closes the directory. Never raises."""

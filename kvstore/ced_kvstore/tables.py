@@ -14,7 +14,7 @@ import lmdb
 
 from ced_kvstore.record import Kind, Place
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 """Version of these tables; another one is rebuilt from the segments."""
 
 TABLES: dict[str, dict[str, Any]] = {
@@ -31,7 +31,8 @@ TABLES: dict[str, dict[str, Any]] = {
 }
 
 _PLACE_KEY = struct.Struct(">IQ")
-_SEGMENT = struct.Struct("<QQ")
+_SEGMENT = struct.Struct("<QQQ")
+_END_OF_TIME = (1 << 64) - 1
 
 
 class PlaceTables:
@@ -53,20 +54,36 @@ class PlaceTables:
 
     def segments(self) -> dict[int, tuple[int, int]]:
         """Return segment -> (indexed end, live bytes)."""
-        return {
-            int.from_bytes(key, "big"): _SEGMENT.unpack(value)
-            for key, value in self._items("segments")
-        }
+        return {number: (end, live) for number, (end, live, _since) in self._segments()}
+
+    def oldest_stamps(self) -> dict[int, int]:
+        """Return segment -> a stamp that none of its records which could be void is below."""
+        return {number: since for number, (_end, _live, since) in self._segments()}
 
     def put_segment(self, number: int, end: int, live: int) -> None:
         """Set a segment's statistics."""
-        self._put("segments", number.to_bytes(4, "big"), _SEGMENT.pack(end, live))
+        _end, _live, since = self._segment(number)
+        self._put_segment(number, end, live, since)
+
+    def mark_segment(self, number: int, stamp: int) -> None:
+        """Say that a segment has records of this stamp."""
+        end, live, since = self._segment(number)
+        self._put_segment(number, end, live, min(since, stamp))
 
     def drop_segment(self, number: int) -> None:
         """Forget a segment and whatever is still placed in it."""
         for place, _kind, _key in list(self.placed(number)):
             self._delete("places", _PLACE_KEY.pack(place.segment, place.offset))
         self._delete("segments", number.to_bytes(4, "big"))
+        self._delete("meta", f"purge.{number}".encode())
+
+    def ask_purge(self, number: int) -> None:
+        """Have a segment emptied by whoever can, however much of it is live."""
+        self.put_meta(f"purge.{number}", 1)
+
+    def purges(self) -> list[int]:
+        """Return the segments that are to be emptied."""
+        return [number for number in self.segments() if self.get_meta(f"purge.{number}")]
 
     # Places: which record is where. Kept for every live record of every kind.
 
@@ -85,25 +102,39 @@ class PlaceTables:
 
     def extend_segment(self, place: Place) -> None:
         """Move a segment's end behind a record, whether or not it is live."""
-        end, live = self._segment(place.segment)
-        self.put_segment(place.segment, max(end, place.end), live)
+        end, live, since = self._segment(place.segment)
+        self._put_segment(place.segment, max(end, place.end), live, since)
 
     def add_place(self, place: Place, kind: Kind, key: bytes) -> None:
         """Count a record as live."""
         value = bytes([kind]) + place.length.to_bytes(4, "little") + key
         self._put("places", _PLACE_KEY.pack(place.segment, place.offset), value)
-        end, live = self._segment(place.segment)
-        self.put_segment(place.segment, max(end, place.end), live + place.span)
+        end, live, since = self._segment(place.segment)
+        self._put_segment(place.segment, max(end, place.end), live + place.span, since)
+
+    def has_place(self, place: Place) -> bool:
+        """Say whether a record in this place is live."""
+        return self._get("places", _PLACE_KEY.pack(place.segment, place.offset)) is not None
 
     def drop_place(self, place: Place) -> None:
         """Count a record as dead."""
         if self._delete("places", _PLACE_KEY.pack(place.segment, place.offset)):
-            end, live = self._segment(place.segment)
-            self.put_segment(place.segment, end, max(0, live - place.span))
+            end, live, since = self._segment(place.segment)
+            self._put_segment(place.segment, end, max(0, live - place.span), since)
 
-    def _segment(self, number: int) -> tuple[int, int]:
+    def _segments(self) -> Iterator[tuple[int, tuple[int, int, int]]]:
+        for key, value in self._items("segments"):
+            yield int.from_bytes(key, "big"), _SEGMENT.unpack(value)
+
+    def _segment(self, number: int) -> tuple[int, int, int]:
         raw = self._get("segments", number.to_bytes(4, "big"))
-        return _SEGMENT.unpack(raw) if raw else (0, 0)
+        return _SEGMENT.unpack(raw) if raw else (0, 0, _END_OF_TIME)
+
+    def _put_segment(self, number: int, end: int, live: int, since: int) -> None:
+        # A number is never given to another file: a reader may still hold places in the old one.
+        if number > self.get_meta("segment"):
+            self.put_meta("segment", number)
+        self._put("segments", number.to_bytes(4, "big"), _SEGMENT.pack(end, live, since))
 
     # Primitives.
 

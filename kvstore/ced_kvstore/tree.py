@@ -1,6 +1,6 @@
 """The whole block tree in memory, to decide what goes: weights of subtrees, who is pointed at.
 
-Knows the index and no files; built only when something is to be dropped (about 60 ms per 25,000
+Knows the index and no files; built only when something is to be dropped (about 100 ms per 25,000
 blocks). Invariant: a node's order is never below its parent's, so taking nodes in order takes
 leaves first and never leaves a hole.
 """
@@ -51,10 +51,10 @@ def load(tables: Tables) -> dict[bytes, Node]:
     now = time.time()
     nodes: dict[bytes, Node] = {}
     for key, entry in tables.blocks():
-        node = Node(key, entry.parent, entry.position, entry.place.span)
-        last, hits = tables.heat(key)
-        node.last, node.hits = last, decayed(hits, now - last)
-        nodes[key] = node
+        nodes[key] = Node(key, entry.parent, entry.position, entry.place.span)
+    for key, last, hits in tables.heats():
+        if key in nodes:
+            nodes[key].last, nodes[key].hits = last, decayed(hits, now - last)
     for anchor, _place in tables.anchors():
         at = nodes.get(anchor.block_hash)
         if at is not None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from ced_kvstore.compact import reclaim, used_bytes
 from ced_kvstore.core import Core
 from ced_kvstore.errors import TROUBLE, BadRecord
-from ced_kvstore.evict import reclaim, used_bytes
 from ced_kvstore.index import Index
+from ced_kvstore.locks import BUSY
 from ced_kvstore.record import ALIGN, Kind, Place
 from ced_kvstore.results import Problem
 from ced_kvstore.rows import Tables
@@ -24,56 +25,72 @@ Lost = tuple[Place, Kind, bytes]
 def verify(core: Core, *, fix: bool) -> list[Problem]:
     """Return what is wrong; a store that cannot be read or mended is a finding, too."""
     if fix:
-        return core.change(
-            lambda core, index: _verify(core, index),
-            lambda reason: [
-                Problem(reason, str(core.directory), "nothing was mended"),
-                *verify(core, fix=False),
-            ],
-        )
+        return core.change(_verify_and_mend, lambda reason: _unmended(core, "read_only", reason))
     try:
         return _verify(core, None)
     except TROUBLE as error:
         return [Problem("disabled", str(core.directory), str(error))]
 
 
+def _verify_and_mend(core: Core, index: Index) -> list[Problem]:
+    with core.locks.lease() as is_ours:
+        if is_ours:
+            return _verify(core, index)
+    return _unmended(core, "busy", BUSY)
+
+
+def _unmended(core: Core, kind: str, reason: str) -> list[Problem]:
+    detail = f"nothing was mended: {reason}"
+    return [Problem(kind, str(core.directory), detail), *verify(core, fix=False)]
+
+
 def _verify(core: Core, mend: Index | None) -> list[Problem]:
     fix = mend is not None
     problems: list[Problem] = []
     lost: list[Lost] = []
+    # One look at all tables, as other processes go on changing them.
     with core.read() as tables:
         placed = list(tables.placed())
-        bad = [(key, entry.place) for key, entry in tables.blocks() if entry.bad]
-        blocks = {key: entry.parent for key, entry in tables.blocks() if entry.position > 0}
-        known = {key for key, _ in tables.blocks()}
+        entries = dict(tables.blocks())
         segments = tables.segments()
     for place, kind, key in placed:
         detail = _fault(core, place, kind, key)
-        if detail:
+        # It may have been moved or dropped meanwhile, file and all.
+        if detail and _is_placed(core, place):
             lost.append((place, kind, key))
             problems.append(Problem("corrupt", _where(core, place), detail, fix))
-    problems += [
-        Problem("corrupt", _where(core, place), f"block {key.hex()[:12]} was found damaged", fix)
-        for key, place in bad
-    ]
-    holes = [key for key, parent in blocks.items() if parent not in known]
-    problems += [
-        Problem("hole", f"block {key.hex()[:12]}", "the block before it is not stored", fix)
-        for key in holes
-    ]
+    for key, entry in entries.items():
+        name = f"block {key.hex()[:12]}"
+        if entry.bad:
+            where = _where(core, entry.place)
+            problems.append(Problem("corrupt", where, f"{name} was found damaged", fix))
+        if entry.position > 0 and entry.parent not in entries:
+            problems.append(Problem("hole", name, "the block before it is not stored", fix))
     live: dict[int, int] = dict.fromkeys(segments, 0)
     for place, _kind, _key in placed:
         live[place.segment] = live.get(place.segment, 0) + place.span
     for number, (end, counted) in segments.items():
-        if live[number] != counted or core.segments.size(number) < end:
+        is_short = core.segments.size(number) < end and _is_known(core, number)
+        if live[number] != counted or is_short:
             detail = "the index counts other bytes than there are"
             problems.append(Problem("index", _where(core, Place(number, 0, 0)), detail, fix))
     if mend is not None and problems:
-        mend.write(lambda tables: _mend(core, tables, lost, live))
+        count = mend.write(lambda tables: _mend(core, tables, lost))
+        core.counters.count_evicted("damaged", count)
         with core.read() as tables:
-            core.segments.accept({n: end for n, (end, _live) in tables.segments().items()})
-        reclaim(core, mend, used_bytes(core, mend))
+            used = used_bytes(tables, mend)
+        reclaim(core, mend, used, 0)
     return problems
+
+
+def _is_placed(core: Core, place: Place) -> bool:
+    with core.read() as tables:
+        return tables.has_place(place)
+
+
+def _is_known(core: Core, number: int) -> bool:
+    with core.read() as tables:
+        return number in tables.segments()
 
 
 def _fault(core: Core, place: Place, kind: Kind, key: bytes) -> str | None:
@@ -94,11 +111,17 @@ def _where(core: Core, place: Place) -> str:
     return f"{path.name}+{place.offset}"
 
 
-def _mend(core: Core, tables: Tables, lost: list[Lost], live: dict[int, int]) -> None:
+def _mend(core: Core, tables: Tables, lost: list[Lost]) -> int:
+    """Take out of the index what is lost, and what comes after it; return the dropped blocks."""
+    # Counted anew here, and not before: other processes published meanwhile.
+    live: dict[int, int] = {}
+    for place, _kind, _key in tables.placed():
+        live[place.segment] = live.get(place.segment, 0) + place.span
     for number, (end, _counted) in tables.segments().items():
         tables.put_segment(number, end, live.get(number, 0))
     for place, kind, key in lost:
-        tables.lose(place, kind, key)
+        if tables.has_place(place):
+            tables.lose(place, kind, key)
     # A damaged block takes what comes after it along: nothing may be kept without its path.
     nodes, now = load(tables), time.time()
     doomed = set()
@@ -109,8 +132,10 @@ def _mend(core: Core, tables: Tables, lost: list[Lost], live: dict[int, int]) ->
             doomed.add(node.key)
     for node in by_depth(nodes[key] for key in doomed):
         tables.drop_block(node.key, "damaged", now)
-    # What a truncated segment still has lies below its new end.
+    # What a truncated segment still has lies below its new end; who appends to it sees that its
+    # file is too short, and begins another one.
     for number, (end, counted) in tables.segments().items():
         size = core.segments.size(number)
         if size < end:
             tables.put_segment(number, size // ALIGN * ALIGN, counted)
+    return len(doomed)

@@ -1,4 +1,4 @@
-"""`kv`, `warm`, `sessions`: what is kept, why something misses, and what removing removes."""
+"""`kv`, `warm`, `sessions`: what is kept, and why something misses."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_verify_finds_a_flipped_bit_and_mends_it(
     cli: Cli, tiny: Path, rules: Path, home: Path
 ) -> None:
     cli("warm", rules, "-m", tiny)
-    assert cli("kv", "verify").out == "The store is good.\n"
+    assert cli("kv", "verify").out.startswith("The store is good.\n")
     (segment,) = (home / "cache" / "kv" / "seg").iterdir()
     data = bytearray(segment.read_bytes())
     data[20_000] ^= 1
@@ -141,7 +141,7 @@ def test_verify_finds_a_flipped_bit_and_mends_it(
     assert ran.code == 5
     assert ran.out.startswith("corrupt (found): ")
     assert cli("kv", "verify", "--fix").code == 0
-    assert cli("kv", "verify").out == "The store is good.\n"
+    assert cli("kv", "verify").out.startswith("The store is good.\n")
 
 
 def test_rm_of_a_label_leaves_what_others_need(cli: Cli, tiny: Path, rules: Path) -> None:
@@ -155,33 +155,6 @@ def test_rm_of_a_label_leaves_what_others_need(cli: Cli, tiny: Path, rules: Path
     assert cli("kv", "why", rules, "-m", tiny, "--no-builtin-tools").out.startswith("hit")
     assert cli("kv", "rm", f"warm:{rules}", "--purge").code == 0
     assert json.loads(cli("kv", "ls", "--json").out)["stats"]["blocks"] == 0
-
-
-def test_sessions_rm_drops_log_results_and_blocks(
-    cli: Cli, tiny: Path, rules: Path, home: Path
-) -> None:
-    argv = ["chat", "-m", tiny, "-s", f"@{rules}", "-p", "Go.", *FAST]
-    for name in ("a", "b"):
-        cli(*argv, "--session", name)
-    ran = cli("sessions", "rm", "a", "b", "--purge")
-    assert ran.code == 0
-    assert [line.split(",")[0] for line in ran.out.splitlines()] == ["removed a", "removed b"]
-    assert not list((home / "sessions").glob("*.jsonl"))
-    assert json.loads(cli("kv", "ls", "--json").out)["stats"]["blocks"] == 0
-
-
-def test_sessions_rm_beside_another_writer_says_what_stays(
-    cli: Cli, tiny: Path, rules: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ced_kvstore import Store
-
-    cli("chat", "-m", tiny, "-s", f"@{rules}", "-p", "Go.", *FAST, "--session", "s")
-    monkeypatch.setattr(Store, "read_only", property(lambda self: True))
-    monkeypatch.setattr(Store, "notice", property(lambda self: "in use by another process"))
-    ran = cli("sessions", "rm", "s")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("removed s: its log; the store keeps the blocks of session:s: in use")
-    assert not list((home / "sessions").glob("*.jsonl"))
 
 
 def test_sessions_show_says_what_was_said(cli: Cli, scripted: Callable[..., Any]) -> None:
@@ -215,25 +188,3 @@ def test_damaged_log_is_listed_and_does_not_hide_the_others(
     assert "good" in out
     assert "bad" in out
     assert "damaged" in out
-
-
-@pytest.mark.slow
-def test_selftest_is_green_and_a_changed_bit_turns_it_red(
-    cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from cedagent.cli import probe
-
-    ran = cli("kv", "selftest", "-m", tiny, "--json")
-    assert ran.code == 0, ran.out
-    rows = json.loads(ran.out)["rows"]
-    assert all(row["live"] and row["ram"] and row["disk"] for row in rows)
-    assert rows[-1]["reused_disk"] >= 640
-
-    def other(name: str, **arguments: Any) -> dict[str, Any]:
-        zeros = [0] * len(rows)
-        return {"digests": ["0" * 64] * len(rows), "reused": zeros, "rerun": zeros, "notices": []}
-
-    monkeypatch.setattr(probe, "run_task", other)
-    ran = cli("kv", "selftest", "-m", tiny)
-    assert ran.code == 5
-    assert "DIFFERS" in ran.out

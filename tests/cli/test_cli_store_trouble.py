@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ced_kvstore import Commit, Files, Store
+from ced_kvstore import Anchor, Commit, Files, Store, Stream
 
 Cli = Callable[..., Any]
 ASK = ["--max-tokens", "30", "--temperature", "0.8", "--seed", "5", "--no-builtin-tools"]
@@ -39,6 +40,33 @@ def test_trouble_with_the_disk_is_one_warning(
     assert len(warnings) == 1, ran.err
     assert "prefix store" in warnings[0]
     assert os.strerror(number) in warnings[0]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("method", ["pwritev", "sync_data", "open", "publish", "preadv"])
+def test_kv_commands_on_a_disk_that_fails_end_in_one_line(
+    cli: Cli, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, number: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ids, folder = list(range(256)), home / "cache" / "kv"
+    with Store.open(folder, fingerprint={}, streams=[Stream("k", 700)]) as store:
+        anchor = Anchor(store.hashes(ids)[1], "s")
+        store.commit(ids, first_block=0, rows={"k": bytes(1400)}, anchors=[anchor])
+    assert cli("kv", "export", "good.tar").code == 0
+    assert hasattr(Files, method)
+    monkeypatch.delenv("CEDAGENT_DEBUG")
+    monkeypatch.setattr(Files, method, fail_with(number))
+    for argv in (
+        ["ls"], ["tree"], ["du"], ["show", "s"], ["verify"], ["verify", "--fix"], ["gc"],
+        ["export", "x.tar"], ["import", "good.tar"], ["rm", "s"], ["rm", "--all"],
+    ):  # fmt: skip
+        ran = cli("kv", *argv, "--json")
+        assert ran.code in (0, 2, 5), (argv, ran)
+        assert ran.err.count("\n") <= 1, (argv, ran)
+        assert "unexpected" not in ran.err, (argv, ran)
+        if ran.out:
+            json.loads(ran.out)
+        assert ran.out or ran.err, argv
 
 
 def test_answer_goes_on_with_exit_code_0_when_the_disk_fills_up(

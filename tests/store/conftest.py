@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import os
@@ -157,3 +158,52 @@ def run_python() -> Run:
         )
 
     return run
+
+
+class Peer:
+    """Another process: `peer("kit.ids(2)")` runs a line there and returns what it gives."""
+
+    def __init__(self, directory: Path) -> None:
+        paths = os.pathsep.join([str(ROOT / "kvstore"), str(ROOT / "tests" / "store")])
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", ROOT / "tests" / "store" / "peer.py", directory],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+
+    def __call__(self, line: str) -> Any:
+        self._stdin.write(line + "\n")
+        self._stdin.flush()
+        answer = self._stdout.readline()
+        assert answer, f"the other process died of {line!r}"
+        return ast.literal_eval(answer)
+
+    def kill(self) -> None:
+        """End it with kill -9."""
+        self._process.kill()
+        self.close()
+
+    def close(self) -> None:
+        """Let it end by itself, stores still open, as a program that was not written well."""
+        self._stdin.close()
+        self._process.wait(timeout=60)
+        self._stdout.close()
+
+
+@pytest.fixture
+def peer(kit: Kit) -> Iterator[Callable[[], Peer]]:
+    """Start other processes on the kit's directory."""
+    started: list[Peer] = []
+
+    def start() -> Peer:
+        started.append(Peer(kit.directory))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()

@@ -1,4 +1,9 @@
-"""kill -9 at every step of a commit loses at most that commit, and leaves a store that is whole."""
+"""kill -9 at every step of commit, removal, eviction and compaction, alone and beside another
+process: it loses at most what was open, and leaves a store that is whole.
+
+Whoever opens it next, and whoever had it open all the time, verifies clean and goes on; an index
+rebuilt afterwards has all that the live one had, and nothing that was removed.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +28,27 @@ def test_kill_at_every_step_of_a_rebuild(tmp_path: Path, run_python: Any) -> Non
     done = run_python(WORKER.read_text(), tmp_path, "before", 0, "rebuild", cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert int(done.stdout.split()[-2]) >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("company", [(), ("beside",)], ids=["alone", "beside another"])
+def test_kill_at_every_step_of_removing_evicting_collecting_compacting(
+    tmp_path: Path, run_python: Any, company: tuple[str, ...]
+) -> None:
+    done = run_python(WORKER.read_text(), tmp_path, "before", 2, "drop", *company, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert int(done.stdout.split()[-2]) > 40
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("company", [(), ("beside",)], ids=["alone", "beside another"])
+@pytest.mark.parametrize("mode", ["after", "torn"])
+def test_kill_after_and_within_every_step_of_dropping(
+    tmp_path: Path, run_python: Any, mode: str, company: tuple[str, ...]
+) -> None:
+    done = run_python(WORKER.read_text(), tmp_path, mode, 2, "drop", *company, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert int(done.stdout.split()[-2]) > 40
 
 
 @pytest.mark.stress

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ced_kvstore import Files, StoreError, VersionError
+from ced_kvstore.rows import Tables
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o777])
@@ -19,10 +20,25 @@ def test_everything_is_private_whatever_the_umask(kit: Any, umask: int) -> None:
         store = kit.open(max_bytes=4 << 20)
         kit.commit(store, kit.ids(40))
         store.close()
-        kit.open()
+        check_modes(kit.directory, {"index/CHECK", "LOCK", "OPEN", "VERSION"})
+        # Whatever the first one made, others make again.
+        for name in ("LOCK", "OPEN"):
+            (kit.directory / name).unlink()
+        store = kit.open()
+        store.match(kit.ids(40))
+        store.evict(0)
+        kit.anchored(store, kit.ids(30, seed=1), "a")
+        store.remove("a", purge=True)
+        check_modes(kit.directory, {"LEASE", "LOCK", "OPEN", "index/data.mdb", "index/lock.mdb"})
+        assert len(list((kit.directory / "pins").iterdir())) == 1
     finally:
         os.umask(before)
-    for path in [kit.directory, *kit.directory.rglob("*")]:
+
+
+def check_modes(directory: Path, expected_files: set[str]) -> None:
+    found = {path.relative_to(directory).as_posix() for path in directory.rglob("*")}
+    assert expected_files <= found
+    for path in [directory, *directory.rglob("*")]:
         expected = 0o700 if path.is_dir() else 0o600
         assert stat.S_IMODE(path.stat().st_mode) == expected, path
 
@@ -73,3 +89,19 @@ def test_a_commit_writes_then_syncs_once_then_publishes_once(
         monkeypatch.setattr(Files, name, noted(name))
     assert kit.commit(store, kit.ids(32)).blocks == 31
     assert steps == ["pwritev", "sync_data", "publish"]
+
+
+def test_opening_after_a_clean_close_walks_no_rows(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit.fill()
+
+    def walked(*args: Any) -> Any:
+        raise AssertionError("open takes as long as there are rows")
+
+    for method in ("blocks", "placed", "anchors", "heats"):
+        monkeypatch.setattr(Tables, method, walked)
+    monkeypatch.setattr("lmdb.verify.verify", walked)
+    with kit.open() as store:
+        assert store.notice is None
+        assert store.stats().blocks == 4

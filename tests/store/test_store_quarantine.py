@@ -111,8 +111,8 @@ def test_what_is_not_there_is_no_matter(kit: Any, path: Any) -> None:
     store.quarantine([hashes[0]])
 
 
-def test_a_reader_beside_the_writer_keeps_it_to_itself(
-    kit: Any, path: Any, run_python: Any, tmp_path: Path
+def test_other_processes_learn_it_when_the_finder_commits_or_closes(
+    kit: Any, path: Any, run_python: Any
 ) -> None:
     store, ids, _ = path
     program = """
@@ -122,14 +122,16 @@ from conftest import FINGERPRINT, STREAMS, Kit
 from ced_kvstore import Store
 store = Store.open(sys.argv[1], fingerprint=FINGERPRINT, streams=STREAMS)
 ids = Kit.ids(5)
-assert store.read_only
+assert not store.read_only
 store.quarantine(store.hashes(ids)[2:3])
 print(store.match(ids).blocks)
 store.close()
 """
+    assert store.match(ids).blocks == 5
     done = run_python(program, store.directory, Path(__file__).parent)
     assert (done.stdout, done.stderr) == ("2\n", "")
-    assert store.match(ids).blocks == 5
+    match = store.match(ids)
+    assert (match.blocks, match.reason) == (2, "corrupt")
 
 
 def keeps(n_blocks: int, snapshots: set[int], pins: set[int], forks: set[int]) -> set[int]:

@@ -19,8 +19,8 @@ TROUBLES: dict[str, Callable[[], Exception]] = {
     "EIO": lambda: OSError(errno.EIO, os.strerror(errno.EIO)),
     "LMDB": lambda: lmdb.DiskError("mdb_txn_commit", errno.ENOSPC),
 }
-WRITING = ["open", "pwritev", "sync_data", "sync_directory", "publish", "unlink"]
-OPENING = [*WRITING, "make_directory", "write_small", "open_index", "lock", "names", "make_private"]
+WRITING = ["open", "create", "pwritev", "sync_data", "sync_directory", "publish", "unlink", "lock"]
+OPENING = [*WRITING, "make_directory", "write_small", "open_index", "names", "make_private"]
 
 
 BOTH = [

@@ -1,0 +1,107 @@
+"""`cedagent kv export` and `import`: a part of the store as one file that can be carried elsewhere.
+
+Knows names of files and labels. What an archive may hold, the store decides.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cedagent.cli import kv_screen
+from cedagent.cli.kv_folder import folder_option, open_store
+from cedagent.cli.options import json_option
+from cedagent.cli.render import warn
+from cedagent.cli.report import count, print_json, size
+from cedagent.errors import EngineError, UsageError
+
+
+@click.command(name="export")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("labels", nargs=-1, metavar="[LABEL...]")
+@folder_option
+@json_option
+def export(file: Path, labels: tuple[str, ...], folder: Path | None, as_json: bool) -> int:
+    """Write what LABELs (from ls) need, or everything, to FILE.
+
+    Whoever has the file can read the texts in it.
+    """
+    from ced_kvstore import StoreError
+
+    if file.exists():
+        raise UsageError(f"kv export {file}: it exists; remove it or name another file")
+    if not file.parent.is_dir():
+        raise UsageError(f"kv export {file}: there is no folder {file.parent}; make it first")
+    store = open_store(folder)
+    if store is None:
+        raise UsageError(f"kv export {file}: nothing is stored yet")
+    with store:
+        known = {anchor.label for anchor in store.anchors()}
+        for label in labels:
+            if label not in known:
+                raise UsageError(
+                    f"nothing is stored under {label}; `cedagent kv ls` lists the labels"
+                )
+        try:
+            with kv_screen.busy(f"writing {file}"):
+                done = store.export(file, labels)
+        except StoreError as error:
+            raise EngineError(f"kv export: {error}") from None
+        if done.reason is not None and not done.blocks:
+            raise EngineError(f"nothing was exported to {file}: {done.reason}")
+    if as_json:
+        print_json({"file": file, "exported": done})
+    else:
+        what = [
+            count(n, noun)
+            for n, noun in (
+                (done.blocks, "block"), (done.snapshots, "snapshot"), (done.anchors, "anchor"),
+            )
+        ]  # fmt: skip
+        line = f"wrote {', '.join(what)}, {size(done.bytes)} to {file}"
+        kv_screen.echo(kv_screen.one_line(line))
+    return _end(f"not everything was exported to {file}", done.reason)
+
+
+@click.command(name="import")
+@click.argument("file", type=click.Path(path_type=Path))
+@folder_option
+@json_option
+def import_(file: Path, folder: Path | None, as_json: bool) -> int:
+    """Add what a FILE of `kv export` holds.
+
+    Every byte of it is checked first. Import only from whom you would take an answer: what the rows
+    say cannot be checked.
+    """
+    from ced_kvstore import StoreError
+
+    if not file.is_file():
+        raise UsageError(f"kv import {file}: no such file; expected one that `kv export` wrote")
+    store = open_store(folder, create=True)
+    assert store is not None
+    with store:
+        try:
+            with kv_screen.busy(f"reading {file}"):
+                done = store.import_(file)
+        except StoreError as error:
+            raise UsageError(f"kv import: {error}") from None
+        if done.reason is not None and not done.blocks and not done.skipped:
+            raise EngineError(f"nothing was imported from {file}: {store.notice or done.reason}")
+    if as_json:
+        print_json({"file": file, "imported": done})
+    else:
+        there = f" ({count(done.skipped, 'block')} were there)" if done.skipped else ""
+        click.echo(
+            f"added {count(done.blocks, 'block')}, {size(done.bytes)}{there}; of the archive the "
+            f"store now has {count(done.snapshots, 'snapshot')}, "
+            f"{count(done.anchors, 'anchor')}"
+        )
+    return _end(f"not everything was imported from {file}", done.reason)
+
+
+def _end(what: str, reason: str | None) -> int:
+    if reason is None:
+        return 0
+    warn(f"{what}: {reason}")
+    return EngineError.exit_code

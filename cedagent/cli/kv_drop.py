@@ -1,0 +1,191 @@
+"""`cedagent kv rm` and `gc`: what goes from the store, and what that gives back to the disk.
+
+Knows labels and hashes as `ls` shows them. `sessions rm` drops blocks through here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cedagent.cli import kv_screen
+from cedagent.cli.kv_folder import NOTHING, folder_option, open_store
+from cedagent.cli.options import json_option
+from cedagent.cli.report import count, print_json, size
+from cedagent.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from ced_kvstore import Collected, Removal, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What one removal did."""
+
+    anchors: int
+    blocks: int
+    bytes: int
+    """Bytes that are dead now."""
+    left_disk: int
+    """Bytes by which the segments on disk became smaller."""
+    reason: str | None = None
+    """Why something stays that is to go."""
+
+    @property
+    def words(self) -> str:
+        """What was dropped, to be said after a name."""
+        said = f"{count(self.blocks, 'block')}, {size(self.bytes)}; "
+        said += f"{size(self.left_disk)} left the disk"
+        if self.reason is not None:
+            return f"{said}; {self.reason}"
+        if self.left_disk >= self.bytes:
+            return said
+        return f"{said}, the rest goes when its file is rewritten (--purge: at once)"
+
+
+@click.command()
+@click.argument("label", required=False)
+@click.option("--session", metavar="NAME", help="What only this session kept.")
+@click.option("--block", metavar="HASH", help="What is only needed at this block (from ls).")
+@click.option("--all", "everything", is_flag=True, help="Everything, pinned or not.")
+@click.option("--purge", is_flag=True, help="Take the bytes off the disk at once.")
+@folder_option
+@json_option
+def rm(
+    label: str | None,
+    session: str | None,
+    block: str | None,
+    everything: bool,
+    purge: bool,
+    folder: Path | None,
+    as_json: bool,
+) -> int:
+    """Remove what a LABEL (from ls) kept.
+
+    Blocks that something else needs stay.
+    """
+    if [label, session, block, everything or None].count(None) != 3:
+        raise UsageError("kv rm: expected one of LABEL, --session NAME, --block HASH, --all")
+    store, dropped = open_store(folder), None
+    name = block or "everything"
+    if label is not None or session is not None:
+        name = str(label) if session is None else f"session:{session}"
+    if store is not None:
+        with store:
+            if everything or block is not None:
+                dropped = _drop_blocks(store, block, purge=purge)
+            else:
+                dropped = drop_label(store, name, purge=purge)
+    if dropped is None and not everything:
+        raise UsageError(f"nothing is stored under {name}; `cedagent kv ls` lists the labels")
+    if as_json:
+        print_json({"removed": name, "dropped": dropped})
+    elif dropped is None:
+        click.echo(NOTHING)
+    else:
+        line = f"removed {name}, {count(dropped.anchors, 'anchor')}, {dropped.words}"
+        kv_screen.echo(kv_screen.one_line(line))
+    return 0
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Say what there is to drop, and drop nothing.")
+@folder_option
+@json_option
+def gc(dry_run: bool, folder: Path | None, as_json: bool) -> int:
+    """Drop what nothing names, and give dead bytes back.
+
+    What a running chat uses stays.
+    """
+    store = open_store(folder)
+    done = None
+    if store is not None:
+        with store:
+            done = _to_collect(store) if dry_run else _collect(store)
+    if as_json:
+        print_json({"dry_run": dry_run, "collected": done})
+    elif done is None:
+        click.echo(NOTHING)
+    elif dry_run:
+        click.echo(
+            f"there are {count(done.blocks, 'block')} that no label needs; with dead records up to "
+            f"{size(done.bytes)} could be given back; what running chats use stays"
+        )
+    else:
+        rest = f"; {done.reason}" if done.reason else ""
+        click.echo(
+            f"dropped {count(done.blocks, 'block')}; {size(max(0, done.bytes))} left the disk "
+            f"({count(done.segments, 'file')}){rest}"
+        )
+    return 0
+
+
+def drop_label(store: Store, label: str, *, purge: bool) -> Dropped | None:
+    """Remove what one label kept, or return None when nothing is stored under it.
+
+    Raises EngineError when the store cannot be written.
+    """
+    if not any(anchor.label == label for anchor in store.anchors()):
+        return None
+    return _measured(store, lambda: [store.remove(label, purge=purge)], label)
+
+
+def _drop_blocks(store: Store, block: str | None, *, purge: bool) -> Dropped:
+    """Remove what is anchored at a block, or everything."""
+    hashes = {anchor.block_hash for anchor in store.anchors()}
+    if block is not None:
+        hashes = {key for key in hashes if key.hex().startswith(block.lower())}
+        if len(hashes) != 1 or not block:
+            raise UsageError(
+                f"--block {block}: expected the hash of one block with an anchor, got one that "
+                f"fits {len(hashes)}; `cedagent kv ls` lists them"
+            )
+
+    def drop() -> list[Removal]:
+        removals = [store.remove(key, purge=purge) for key in sorted(hashes)]
+        if block is None:
+            store.evict(0)
+        return removals
+
+    return _measured(store, drop, block or "everything")
+
+
+def _to_collect(store: Store) -> Collected:
+    """Return what `gc` would drop if no process used any of it."""
+    from ced_kvstore import Collected
+
+    rows = {row.kind: row for row in store.du() if row.kind in ("nobody", "dead")}
+    blocks = sum(row.blocks for row in rows.values())
+    return Collected(blocks, 0, sum(row.own_bytes for row in rows.values()))
+
+
+def _collect(store: Store) -> Collected:
+    with kv_screen.busy("collecting what nobody needs"):
+        done = store.gc()
+    if done.reason is not None and not (done.blocks or done.bytes):
+        raise EngineError(f"nothing was collected: {store.notice or done.reason}")
+    return done
+
+
+def _measured(store: Store, drop: Callable[[], list[Removal]], name: str) -> Dropped:
+    """Drop, and return what went; raises EngineError when nothing could."""
+    before = store.stats()
+    with kv_screen.busy(f"removing {name}"):
+        removals = drop()
+    after = store.stats()
+    anchors = sum(removal.anchors for removal in removals)
+    reason = "; ".join(dict.fromkeys(removal.reason for removal in removals if removal.reason))
+    if store.read_only or (reason and not anchors):
+        raise EngineError(f"the store keeps the blocks of {name}: {store.notice or reason}")
+    return Dropped(
+        anchors=anchors,
+        blocks=max(before.blocks - after.blocks, sum(removal.blocks for removal in removals)),
+        bytes=sum(removal.bytes for removal in removals),
+        left_disk=max(0, before.bytes_on_disk - before.bytes_index
+                      - after.bytes_on_disk + after.bytes_index),
+        reason=reason or None,
+    )  # fmt: skip

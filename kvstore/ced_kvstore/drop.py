@@ -1,0 +1,99 @@
+"""Drop blocks, leaf first, in transactions of bounded size.
+
+Knows the tree, pins and one rule at a time; evict.py has the rules. Invariants: no block goes
+before those after it, and none that a pinned anchor, a live process's pin or the rule keeps.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ced_kvstore.core import Core
+from ced_kvstore.index import Index
+from ced_kvstore.rows import Tables
+from ced_kvstore.tree import Node, load, path, worth
+
+BATCH_BLOCKS = 1000
+"""Most blocks looked at in one transaction, so that other processes need not wait for long."""
+
+UNREADABLE = "what another process is using cannot be told"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What one round of dropping may take."""
+
+    why: str
+    keep: Collection[bytes] = ()
+    live_bytes: int = -1
+    """Bytes of live records at which it is enough."""
+    max_blocks: int | None = None
+    only_unneeded: bool = False
+    """Leave what an anchor points at."""
+
+
+def drop(core: Core, index: Index, rule: Rule) -> int | None:
+    """Drop blocks in the order of their worth; return how many, None when pins are unreadable.
+
+    The tree is read once, outside of any write transaction; each batch looks again whether what it
+    takes is still a leaf that nothing keeps. The caller holds the lease. Raises one of TROUBLE.
+    """
+    with index.read() as tables:
+        nodes = load(tables)
+    order = iter(sorted(nodes.values(), key=worth))
+    count, taken = 0, _Taken()
+    while not taken.is_enough and (rule.max_blocks is None or count < rule.max_blocks):
+        batch = list(itertools.islice(order, BATCH_BLOCKS))
+        if not batch:
+            break
+        taken = index.write(functools.partial(_take, core, nodes, batch, rule))
+        count += taken.blocks
+    core.counters.count_evicted(rule.why, count)
+    return count if taken.is_told else None
+
+
+def in_use(core: Core) -> set[bytes] | None:
+    """Return the blocks that other processes use and this one has pinned, None when that cannot be
+    told."""
+    others = core.pins.others()
+    return None if others is None else others | core.pins.own
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What one transaction dropped."""
+
+    blocks: int = 0
+    is_enough: bool = False
+    is_told: bool = True
+    """Whether all pins could be read."""
+
+
+def _take(
+    core: Core, nodes: dict[bytes, Node], batch: list[Node], rule: Rule, tables: Tables
+) -> _Taken:
+    # Pins are read within the transaction: who has pinned and then waited for it is safe.
+    used = in_use(core)
+    if used is None:
+        return _Taken(0, True, False)
+    if core.pins.incoming:
+        used.add(core.pins.incoming)
+    kept = {*rule.keep}.union(*(path(nodes, key) for key in used))
+    live, count, now = sum(live for _end, live in tables.segments().values()), 0, time.time()
+    for node in batch:
+        if live <= rule.live_bytes:
+            return _Taken(count, True)
+        if node.key in kept or node.is_pinned or (rule.only_unneeded and node.is_pointed_at):
+            continue
+        # Others go on meanwhile: a block may have got another one behind it, or an anchor.
+        if tables.children(node.key):
+            continue
+        if any(anchor.pinned or rule.only_unneeded for anchor, _ in tables.anchors(node.key)):
+            continue
+        live -= tables.drop_block(node.key, rule.why, now)
+        count += 1
+    return _Taken(count)

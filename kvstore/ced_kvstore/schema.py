@@ -1,0 +1,116 @@
+"""JSON that a stranger wrote: parsed strictly, and taken apart value by value.
+
+Knows types and ranges, not what a value means. Invariant: what comes out has the type and the range
+that was asked for; anything else is one StoreError that says what was expected and what came.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from ced_kvstore.errors import StoreError
+
+MAX_TEXT = 1 << 16
+"""Most bytes of a label or a field's text; far below what an index rebuild still reads."""
+
+
+def refuse(what: str, expected: str, got: object) -> NoReturn:
+    """Raise StoreError for a value that is not what it should be."""
+    raise StoreError(f"{what}: expected {expected}, got {shown(got)}")
+
+
+def fault(what: str, expected: str, but: str) -> NoReturn:
+    """Raise StoreError for a fault that no single value shows; `but` says in words what it is."""
+    raise StoreError(f"{what}: expected {expected}, but {but}")
+
+
+def shown(value: object) -> str:
+    """Return a value as a short text on one line."""
+    if isinstance(value, str | bytes):
+        return repr(value[:60])
+    if value is None or isinstance(value, int | float):
+        return repr(value)[:60]
+    return "a list" if isinstance(value, list) else "an object"
+
+
+def loads(raw: bytes | bytearray | memoryview, what: str) -> object:
+    """Parse UTF-8 JSON without duplicate names or NaN; raises StoreError."""
+
+    def table(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        made = dict(pairs)
+        if len(made) != len(pairs):
+            raise ValueError("a name comes twice in one object")
+        return made
+
+    def constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        value: object = json.loads(
+            str(raw, "utf-8"), object_pairs_hook=table, parse_constant=constant
+        )
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise StoreError(f"{what}: expected JSON, but {reason[:100]}") from None
+    return value
+
+
+def dumps(value: object) -> bytes:
+    """Return the one text that stands for a value: sorted names, ASCII, no spaces.
+
+    Raises ValueError for what is no JSON.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def table_of(value: object, what: str, names: set[str]) -> dict[str, Any]:
+    """Return an object that has exactly these names."""
+    if not isinstance(value, dict) or value.keys() != names:
+        got = f"one of {shown(', '.join(value))}" if isinstance(value, dict) else shown(value)
+        fault(what, f"an object of {', '.join(sorted(names))}", f"it is {got}")
+    return value
+
+
+def list_of(value: object, what: str) -> list[Any]:
+    """Return a list."""
+    if not isinstance(value, list):
+        refuse(what, "a list", value)
+    return value
+
+
+def whole(value: object, what: str, low: int, high: int) -> int:
+    """Return a whole number within [low, high]; true and false are none."""
+    if type(value) is not int or not low <= value <= high:
+        refuse(what, f"a whole number in [{low}, {high}]", value)
+    return value
+
+
+def seconds(value: object, what: str) -> float:
+    """Return a point in time, in seconds since the epoch."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
+        refuse(what, "seconds since the epoch", value)
+    return float(value)
+
+
+def flag(value: object, what: str) -> bool:
+    """Return true or false."""
+    if not isinstance(value, bool):
+        refuse(what, "true or false", value)
+    return value
+
+
+def text(value: object, what: str) -> str:
+    """Return a text of at most MAX_TEXT bytes that UTF-8 can write."""
+    if not isinstance(value, str) or len(value.encode(errors="replace")) > MAX_TEXT:
+        refuse(what, f"a text of at most {MAX_TEXT} bytes", value)
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        fault(what, "a text", "it has half of a character in it")
+    return value
+
+
+def digest(value: object, what: str) -> bytes:
+    """Return the 32 bytes that 64 lower-case hex digits stand for."""
+    if not isinstance(value, str) or len(value) != 64 or set(value) - set("0123456789abcdef"):
+        refuse(what, "64 lower-case hex digits", value)
+    return bytes.fromhex(value)

@@ -1,0 +1,117 @@
+"""`kv selftest`: every claim has a line, and each turns red when it does not hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cedagent.cli import kv_probe, selftest
+from cedagent.cli.kv_proofs import Compared, proofs_of
+
+Cli = Callable[..., Any]
+GOOD = Compared(
+    tokens=300,
+    live=True,
+    ram=True,
+    disk=True,
+    reused_disk=256,
+    rerun=0,
+    no_snapshot=True,
+    rerun_no_snapshot=256,
+    reused_no_snapshot=256,
+    moved=True,
+    reused_moved=256,
+    damaged=True,
+    reused_damaged=128,
+)
+NAMES = ["live", "fork", "restart", "no_snapshot", "archive", "damage"]
+
+
+def test_a_good_run_proves_every_claim() -> None:
+    assert [(proof.name, proof.holds) for proof in proofs_of([GOOD])] == [(n, True) for n in NAMES]
+    # A model without windows has nothing to say of snapshots, a short text nothing of block two.
+    plain = replace(GOOD, tokens=200, no_snapshot=None, reused_no_snapshot=None, reused_damaged=128)
+    assert [proof.name for proof in proofs_of([plain])] == ["live", "fork", "restart", "archive"]
+    (damage,) = [proof for proof in proofs_of([plain, GOOD]) if proof.name == "damage"]
+    assert list(damage.tokens) == [300]
+
+
+@pytest.mark.parametrize(
+    ("lie", "fails", "verdict"),
+    [
+        ({"live": False}, "live", "A hit changes the answer!"),
+        ({"ram": False}, "fork", "A hit changes the answer!"),
+        ({"disk": False}, "restart", "A hit changes the answer!"),
+        ({"no_snapshot": False}, "no_snapshot", "A hit changes the answer!"),
+        ({"moved": False}, "archive", "A hit changes the answer!"),
+        ({"damaged": False}, "damage", "A hit changes the answer!"),
+        ({"reused_disk": 128}, "restart", "Stored rows were not used."),
+        ({"reused_no_snapshot": 0}, "no_snapshot", "Stored rows were not used."),
+        ({"reused_moved": 128}, "archive", "Stored rows were not used."),
+        ({"reused_damaged": 256}, "damage", "A damaged record was not noticed where it is."),
+        ({"reused_damaged": 0}, "damage", "A damaged record was not noticed where it is."),
+    ],
+    ids=str,
+)
+def test_each_lie_turns_its_claim_red(
+    cli: Cli,
+    tiny: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lie: dict[str, Any],
+    fails: str,
+    verdict: str,
+) -> None:
+    rows = [GOOD, replace(GOOD, tokens=301, **lie)]
+    monkeypatch.setattr(selftest, "_compare", lambda *_: (rows, []))
+    assert fails in [proof.name for proof in proofs_of(rows) if not proof.holds]
+    ran = cli("kv", "selftest", "-m", tiny)
+    assert (ran.code, ran.out.splitlines()[-1]) == (5, verdict)
+    (line,) = [proof.words for proof in proofs_of(rows) if proof.name == fails]
+    assert line.endswith(": NOT SO at 301 tokens")
+    assert f"NO   {line}" in ran.out
+    found = json.loads(cli("kv", "selftest", "-m", tiny, "--json").out)
+    assert not found["good"]
+    assert [row["tokens"] for row in found["rows"]] == [300, 301]
+    assert {proof["name"]: proof["holds"] for proof in found["proofs"]}[fails] is False
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_its_lines_fit_the_terminal(
+    cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr(selftest, "_compare", lambda *_: ([GOOD], []))
+    monkeypatch.setenv("COLUMNS", str(width))
+    ran = cli("kv", "selftest", "-m", tiny)
+    lines = ran.out.splitlines()
+    assert (ran.code, max(map(len, lines)) <= width) == (0, True)
+    assert lines[-1] == "A hit gives the bits of a cold run."
+
+
+@pytest.mark.slow
+def test_selftest_is_green_and_leaves_nothing_behind(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    ran = cli("kv", "selftest", "-m", tiny, "--kv", tmp_path / "kv", "--json")
+    assert ran.code == 0, ran.out
+    found = json.loads(ran.out)
+    assert [proof["name"] for proof in found["proofs"]] == [n for n in NAMES if n != "no_snapshot"]
+    last = found["rows"][-1]
+    assert (last["reused_disk"], last["reused_moved"], last["reused_damaged"]) == (640, 640, 128)
+    assert not list(tmp_path.glob("cedagent-selftest-*"))
+
+
+@pytest.mark.slow
+def test_selftest_is_red_when_other_bits_come_from_the_disk(
+    cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other(*, known: list[int], **arguments: Any) -> kv_probe.Resumed:
+        zeros = [0] * len(known)
+        return kv_probe.Resumed(["0" * 64] * len(known), zeros, zeros, ["a notice"])
+
+    monkeypatch.setattr(kv_probe, "resume_elsewhere", other)
+    ran = cli("kv", "selftest", "-m", tiny)
+    assert (ran.code, ran.err) == (5, "cedagent: a notice\n")
+    assert "NO   so does what another process restores" in ran.out

@@ -1,0 +1,119 @@
+"""What a restore takes: threads where a processor is idle, one copy, few descriptors."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ced_kvstore import Files, cached, load, read_plan, restore
+
+STRIDE = 8192
+
+
+def from_memory(fd: int, pieces: Sequence[memoryview], offset: int) -> bool:
+    """`read_cached` on a file system that can always tell; some that tests run on cannot."""
+    return Files().preadv(fd, pieces, offset) == sum(map(len, pieces))
+
+
+def buffers_of(kit: Any, n_blocks: int) -> dict[str, bytearray]:
+    return {s.name: bytearray(n_blocks * s.block_bytes) for s in kit.streams}
+
+
+def test_a_read_ends_when_its_helpers_have(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, ids = kit.open(), kit.ids(12)
+    kit.commit(store, ids)
+    inside, begun, caller = 0, threading.Event(), threading.get_ident()
+
+    def slow(fd: int, pieces: Sequence[memoryview], offset: int) -> bool:
+        nonlocal inside
+        if threading.get_ident() == caller:
+            assert begun.wait(10)
+        else:
+            inside += 1
+            begun.set()
+            time.sleep(0.1)
+        whole = from_memory(fd, pieces, offset)
+        inside -= threading.get_ident() != caller
+        return whole
+
+    monkeypatch.setattr(cached, "read_cached", slow)
+    monkeypatch.setattr(read_plan, "BATCH_BYTES", 2 * STRIDE)
+    monkeypatch.setattr(restore, "HELP_BYTES", 0)
+    monkeypatch.setattr(restore, "idle_processors", lambda: 2)
+    assert store.read(store.match(ids), buffers_of(kit, 12)) == 12
+    assert inside == 0
+
+
+def test_what_is_in_memory_is_copied_once(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, ids = kit.open(), kit.ids(12)
+    kit.commit(store, ids)
+    monkeypatch.setattr(read_plan.Rows, "fill", None)
+    monkeypatch.setattr(cached, "read_cached", from_memory)
+    assert kit.good_blocks(store, ids) == 12
+
+
+@pytest.mark.parametrize(("idle", "n_blocks"), [(0, 12), (9, 4)])
+def test_no_helper_without_need(
+    kit: Any, monkeypatch: pytest.MonkeyPatch, idle: int, n_blocks: int
+) -> None:
+    store, ids = kit.open(), kit.ids(12)
+    kit.commit(store, ids)
+    monkeypatch.setattr(read_plan, "BATCH_BYTES", 2 * STRIDE)
+    monkeypatch.setattr(restore, "HELP_BYTES", 5 * STRIDE)
+    monkeypatch.setattr(restore, "idle_processors", lambda: idle)
+    monkeypatch.setattr(cached, "read_cached", from_memory)
+    started: list[object] = []
+    monkeypatch.setattr(restore, "start", started.append)
+    assert store.read(store.match(ids), buffers_of(kit, n_blocks), n_blocks=n_blocks) == n_blocks
+    assert started == []
+
+
+def test_without_threads_a_disk_is_a_miss(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, ids = kit.open(), kit.ids(8)
+    key = store.hashes(ids)[-1]
+    kit.commit(store, ids, snapshots={key: b"w" * 5000})
+    monkeypatch.setattr(cached, "read_cached", lambda *_: False)
+
+    def none_left(*_: Any) -> int:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(_thread, "start_new_thread", none_left)
+        assert kit.good_blocks(store, ids) == 0
+        assert store.read_snapshot(key) is None
+    assert kit.good_blocks(store, ids) == 8
+    assert store.stats().blocks_bad == 0
+
+
+def test_a_path_through_many_segments_needs_few_descriptors(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "SEGMENTS_AT_A_TIME", 2)
+    store = kit.open(max_bytes=2 << 20)
+    kit.commit(store, kit.ids(40))
+    assert len(kit.segments()) >= 5
+    opened: set[int] = set()
+    most = 0
+    real_open, real_close = Files.open, Files.close
+
+    def opening(self: Files, path: Path, **options: Any) -> int:
+        nonlocal most
+        fd = real_open(self, path, **options)
+        opened.add(fd)
+        most = max(most, len(opened))
+        return fd
+
+    def closing(self: Files, fd: int) -> None:
+        opened.remove(fd)
+        real_close(self, fd)
+
+    monkeypatch.setattr(Files, "open", opening)
+    monkeypatch.setattr(Files, "close", closing)
+    assert kit.good_blocks(store, kit.ids(40)) == 40
+    assert (most, opened) == (2, set())
