@@ -69,7 +69,10 @@ def take_known(
     match = store.match(ids)
     disk = _restore(family, state, match, store)
     notice = None
-    if match.reason == "corrupt" or ram + disk < match.position:
+    if ram + disk < match.position and store.read_only and store.notice:
+        # The disk did not answer in time: nothing is known to be wrong with what is on it.
+        notice = store.notice
+    elif match.reason == "corrupt" or ram + disk < match.position:
         notice = (
             f"prefix store {store.directory}: the stored rows from token {ram + disk:,} on are "
             "damaged and are encoded again; `cedagent kv verify` checks the rest"

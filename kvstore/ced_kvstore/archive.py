@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -66,8 +65,7 @@ def export(core: Core, path: Path, targets: Sequence[str | bytes] = ()) -> Archi
             core.files.sync_data(fd)
         finally:
             core.files.close(fd)
-        os.replace(beside, path)
-        core.files.sync_directory(path.parent)
+        core.files.replace(beside, path)
         return done
     except (StoreError, *TROUBLE) as error:
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

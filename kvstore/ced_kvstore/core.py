@@ -1,5 +1,4 @@
-"""One store directory as this process has it open: whether it may write, what it found, when it
-gave up.
+"""One store directory as this process has it open: may it write, what it found, when it gave up.
 
 Knows modes and notices and not what is matched or committed. Invariant: a Core that met trouble
 while writing never writes again, says so once, and goes on reading.
@@ -210,7 +209,7 @@ class Core:
     def stop(self) -> None:
         """Close everything; the last process leaves a sum of the index. Never raises."""
         with self.lock:
-            self.disabled = "the store is closed"
+            gone, self.disabled = self.disabled, "the store is closed"
             index, self._index = self._index, None
             with contextlib.suppress(*TROUBLE):
                 if index and not self.read_only and (self.touched or self.bad):
@@ -222,13 +221,14 @@ class Core:
                 self._reader.close()
             with contextlib.suppress(*TROUBLE):
                 if index:
-                    self._leave(index)
+                    # A disk that does not answer is not read once more: this would wait for it.
+                    self._leave(index, tidy=gone is None)
             self.locks.close()
 
-    def _leave(self, index: Index) -> None:
+    def _leave(self, index: Index, *, tidy: bool) -> None:
         try:
             with self.locks.opening() as is_ours:
-                is_last = is_ours and self.locks.is_last()
+                is_last = tidy and is_ours and self.locks.is_last()
                 if is_last:
                     clear(self.files, index, self.segments)
                 index.close()

@@ -94,8 +94,17 @@ def _measure(core: Core, index: Index) -> _Budget:
     return _Budget(used, core.max_bytes, FULL, bool(purges))
 
 
-def enforce(core: Core, index: Index) -> None:
-    """Bring a store that is opened with a smaller budget than before down to it."""
+def take_budget(core: Core, index: Index, given: int | None) -> None:
+    """Take up the budget given, which the folder keeps, or without one the budget that it kept.
+
+    A store that has more than that is brought down to it.
+    """
+    with index.read() as tables:
+        kept = tables.get_meta("budget")
+    if given is None:
+        core.set_budget(kept or core.max_bytes)
+    elif given != kept:
+        index.write(lambda tables: tables.put_meta("budget", given))
     if _measure(core, index).is_over(0):
         make_room(core, index, 0, keep=())
 

@@ -72,6 +72,27 @@ class Files:
         """Fill the pieces one after the other; return the bytes read, fewer only at the end."""
         return _transfer(os.preadv, fd, pieces, offset)
 
+    def preadv_cached(self, fd: int, pieces: Sequence[memoryview], offset: int) -> bool:
+        """Fill the pieces from what the system has in memory, without ever waiting for a disk.
+
+        False when not all of it is there, or that cannot be told (macOS, file systems without
+        RWF_NOWAIT such as tmpfs); what the pieces hold is undefined then, and trouble is for
+        `preadv` to find.
+        """
+        flags = getattr(os, "RWF_NOWAIT", None)
+        if flags is None:
+            return False
+        try:
+            for start in range(0, len(pieces), IOV_MAX):
+                part = pieces[start : start + IOV_MAX]
+                size = sum(map(len, part))
+                if os.preadv(fd, part, offset, flags) != size:
+                    return False
+                offset += size
+        except OSError:
+            return False
+        return True
+
     def pwritev(self, fd: int, pieces: Sequence[bytes | memoryview], offset: int) -> None:
         """Write all pieces one after the other."""
         views = [memoryview(piece) for piece in pieces]
@@ -118,6 +139,10 @@ class Files:
             self.sync_data(fd)
         finally:
             self.close(fd)
+        self.replace(beside, path)
+
+    def replace(self, beside: Path, path: Path) -> None:
+        """Give a whole file another's name, durably."""
         os.replace(beside, path)
         self.sync_directory(path.parent)
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from ced_kvstore import cached
 from ced_kvstore.core import Core
 from ced_kvstore.deadline import DEADLINES, start, wait
 from ced_kvstore.descriptors import Descriptors
@@ -115,7 +114,7 @@ class Restore:
             pieces += [head, *rows, padding]
         # Nobody needs the last record's padding, and it may have been cut off.
         pieces.pop()
-        if not cached.read_cached(fd, pieces, span.offset):
+        if not self._core.files.preadv_cached(fd, pieces, span.offset):
             return False
         for index, head, rows in records:
             self._note(index, self._check(index, bytes(head), rows))

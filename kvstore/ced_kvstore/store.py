@@ -72,7 +72,9 @@ class Store(Upkeep):
             raise StoreError("the prefix store needs preadv (Linux or macOS); run without a store")
         named = Fingerprint.of(fingerprint, streams)
         core = open_core(Path(directory), files or Files(), max_bytes, map_bytes)
-        core.change(evict.enforce, lambda _reason: None)
+        core.change(
+            lambda core, index: evict.take_budget(core, index, max_bytes), lambda _reason: None
+        )
         return cls(core, named, streams)
 
     @property

@@ -234,3 +234,14 @@ def test_moving_records_leaves_damaged_ones_behind(kit: Any) -> None:
     kit.commit(store, kept)
     assert kit.good_blocks(store, kept) == 4
     assert store.verify() == []
+
+
+def test_a_folder_keeps_the_budget_it_was_given(kit: Any) -> None:
+    store = kit.open(max_bytes=50_000_000)
+    store.close()
+    with kit.open() as looked_into:
+        assert looked_into.stats().max_bytes == 50_000_000
+    with kit.open(max_bytes=20_000_000) as smaller:
+        assert smaller.stats().max_bytes == 20_000_000
+    with kit.open() as again:
+        assert again.stats().max_bytes == 20_000_000

@@ -105,3 +105,15 @@ def test_opening_after_a_clean_close_walks_no_rows(
     with kit.open() as store:
         assert store.notice is None
         assert store.stats().blocks == 4
+
+
+def test_a_disk_that_does_not_answer_is_not_read_at_the_end(kit: Any) -> None:
+    store, ids = kit.open(), kit.ids(2)
+    kit.commit(store, ids)
+    store._core.disabled = "a read took too long"
+    store.close()
+    assert not (kit.directory / "index" / "CHECK").exists()
+    again = kit.open()
+    assert again.match(ids).blocks == 2
+    again.close()
+    assert (kit.directory / "index" / "CHECK").exists()

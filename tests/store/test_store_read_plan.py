@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ced_kvstore import Stream
-from ced_kvstore.cached import read_cached
+from ced_kvstore import Files, Stream
 from ced_kvstore.read_plan import BATCH_BYTES, Rows, Span
 from ced_kvstore.record import Place, span
 
@@ -90,11 +89,11 @@ def test_what_is_in_memory_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
     pieces = [memoryview(bytearray(n % 11)) for n in range(2100)]
     size = sum(map(len, pieces))
     try:
-        if not read_cached(fd, [memoryview(bytearray(1))], 0):
+        if not Files().preadv_cached(fd, [memoryview(bytearray(1))], 0):
             pytest.skip("this file system cannot tell what is in memory")
-        assert read_cached(fd, pieces, 100)
+        assert Files().preadv_cached(fd, pieces, 100)
         assert b"".join(pieces) == path.read_bytes()[100 : 100 + size]
-        assert not read_cached(fd, pieces, 256 * 64 - size + 1)
+        assert not Files().preadv_cached(fd, pieces, 256 * 64 - size + 1)
     finally:
         os.close(fd)
-    assert not read_cached(fd, pieces, 100)
+    assert not Files().preadv_cached(fd, pieces, 100)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ced_kvstore import Anchor, Files, Stream, cached, read_plan, restore
+from ced_kvstore import Anchor, Files, Stream, read_plan, restore
 from ced_kvstore.record import Header, Kind, Record
 
 STRIDE = 8192
@@ -19,7 +19,7 @@ STRIDE = 8192
 
 
 def from_memory(fd: int, pieces: Sequence[memoryview], offset: int) -> bool:
-    """`read_cached` on a file system that can always tell; some that tests run on cannot."""
+    """`preadv_cached` on a file system that can always tell; some that tests run on cannot."""
     return Files().preadv(fd, pieces, offset) == sum(map(len, pieces))
 
 
@@ -28,9 +28,9 @@ def source(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where records come from, in spans of at most three."""
     monkeypatch.setattr(read_plan, "BATCH_BYTES", 3 * STRIDE)
     if request.param in ("memory", "helpers"):
-        monkeypatch.setattr(cached, "read_cached", from_memory)
+        monkeypatch.setattr(Files, "preadv_cached", staticmethod(from_memory))
     if request.param == "disk":
-        monkeypatch.setattr(cached, "read_cached", lambda *_: False)
+        monkeypatch.setattr(Files, "preadv_cached", staticmethod(lambda *_: False))
     if request.param == "helpers":
         monkeypatch.setattr(restore, "HELP_BYTES", 0)
         monkeypatch.setattr(restore, "idle_processors", lambda: 2)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ced_kvstore import Files, cached, read_plan
+from ced_kvstore import Files, read_plan
 from ced_kvstore.deadline import DEADLINES, Deadline
 
 STRIDE = 8192
@@ -62,7 +62,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Disk]]:
     def hang(start: int) -> Disk:
         disk = Disk(start)
         disks.append(disk)
-        monkeypatch.setattr(cached, "read_cached", lambda *_: False)
+        monkeypatch.setattr(Files, "preadv_cached", staticmethod(lambda *_: False))
         monkeypatch.setattr(read_plan, "BATCH_BYTES", 2 * STRIDE)
         monkeypatch.setattr(Files, "preadv", disk.preadv)
         monkeypatch.setattr(Files, "open", disk.opening)
@@ -180,7 +180,7 @@ def test_an_unreadable_sector_costs_its_record_only(
     kit: Any, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     monkeypatch.setattr(read_plan, "BATCH_BYTES", 3 * STRIDE)
-    monkeypatch.setattr(cached, "read_cached", lambda *_: False)
+    monkeypatch.setattr(Files, "preadv_cached", staticmethod(lambda *_: False))
     store, ids = kit.open(), kit.ids(9)
     kit.commit(store, ids)
     sector = kit.block_offset(kit.segments()[0], 4) + 1024
@@ -201,7 +201,7 @@ def test_an_unreadable_sector_costs_its_record_only(
 
 STUCK = """
 import os, sys, threading, warnings
-from ced_kvstore import Files, Store, Stream, cached
+from ced_kvstore import Files, Store, Stream
 from ced_kvstore.deadline import DEADLINES, Deadline
 # Some versions of Python warn of a fork beside threads; that is what is tried here.
 warnings.simplefilter("ignore")
@@ -209,7 +209,7 @@ ids = list(range(1024))
 store = Store.open(sys.argv[1], fingerprint={}, streams=[Stream("k", 9000)])
 store.commit(ids, first_block=0, rows={"k": bytes(9000 * 8)})
 match = store.match(ids)
-cached.read_cached = lambda *_: False
+Files.preadv_cached = staticmethod(lambda *_: False)
 real, here = Files.preadv, threading.get_ident()
 # The disk of the segments hangs; what the main thread reads of the index is in memory.
 Files.preadv = lambda *args: (

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from ced_kvstore import Files, cached, load, read_plan, restore
+from ced_kvstore import Files, load, read_plan, restore
 
 STRIDE = 8192
 
 
 def from_memory(fd: int, pieces: Sequence[memoryview], offset: int) -> bool:
-    """`read_cached` on a file system that can always tell; some that tests run on cannot."""
+    """`preadv_cached` on a file system that can always tell; some that tests run on cannot."""
     return Files().preadv(fd, pieces, offset) == sum(map(len, pieces))
 
 
@@ -42,7 +42,7 @@ def test_a_read_ends_when_its_helpers_have(kit: Any, monkeypatch: pytest.MonkeyP
         inside -= threading.get_ident() != caller
         return whole
 
-    monkeypatch.setattr(cached, "read_cached", slow)
+    monkeypatch.setattr(Files, "preadv_cached", staticmethod(slow))
     monkeypatch.setattr(read_plan, "BATCH_BYTES", 2 * STRIDE)
     monkeypatch.setattr(restore, "HELP_BYTES", 0)
     monkeypatch.setattr(restore, "idle_processors", lambda: 2)
@@ -54,7 +54,7 @@ def test_what_is_in_memory_is_copied_once(kit: Any, monkeypatch: pytest.MonkeyPa
     store, ids = kit.open(), kit.ids(12)
     kit.commit(store, ids)
     monkeypatch.setattr(read_plan.Rows, "fill", None)
-    monkeypatch.setattr(cached, "read_cached", from_memory)
+    monkeypatch.setattr(Files, "preadv_cached", staticmethod(from_memory))
     assert kit.good_blocks(store, ids) == 12
 
 
@@ -67,7 +67,7 @@ def test_no_helper_without_need(
     monkeypatch.setattr(read_plan, "BATCH_BYTES", 2 * STRIDE)
     monkeypatch.setattr(restore, "HELP_BYTES", 5 * STRIDE)
     monkeypatch.setattr(restore, "idle_processors", lambda: idle)
-    monkeypatch.setattr(cached, "read_cached", from_memory)
+    monkeypatch.setattr(Files, "preadv_cached", staticmethod(from_memory))
     started: list[object] = []
     monkeypatch.setattr(restore, "start", started.append)
     assert store.read(store.match(ids), buffers_of(kit, n_blocks), n_blocks=n_blocks) == n_blocks
@@ -78,7 +78,7 @@ def test_without_threads_a_disk_is_a_miss(kit: Any, monkeypatch: pytest.MonkeyPa
     store, ids = kit.open(), kit.ids(8)
     key = store.hashes(ids)[-1]
     kit.commit(store, ids, snapshots={key: b"w" * 5000})
-    monkeypatch.setattr(cached, "read_cached", lambda *_: False)
+    monkeypatch.setattr(Files, "preadv_cached", staticmethod(lambda *_: False))
 
     def none_left(*_: Any) -> int:
         raise RuntimeError("can't start new thread")
