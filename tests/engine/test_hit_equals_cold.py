@@ -90,8 +90,8 @@ def test_restored_from_disk_in_a_new_process_equals_live(model, kv, anchors):
     for result, anchor in zip(got["results"], anchors, strict=True):
         assert result["usage"]["reused_disk"] == settled_tokens(anchor)
         assert result["usage"]["encoded"] <= 128 + 20
-    # Opened beside the writer, hence read-only, which is said once.
-    assert len(got["notices"]) == 1
+    # Beside another process that has it open, which is nothing to speak of.
+    assert got["notices"] == []
 
 
 @pytest.mark.slow
