@@ -121,13 +121,18 @@ class Kit:
         return sum(path.stat().st_size for path in self.directory.rglob("*") if path.is_file())
 
 
+def spare_syncs(patch: pytest.MonkeyPatch) -> None:
+    """Nothing here loses power, a killed process neither: so nothing waits for a disk."""
+    patch.setattr(os, "fsync", lambda fd: None)
+    patch.setattr(os, "fdatasync", lambda fd: None, raising=False)
+    patch.setattr(lmdb, "open", functools.partial(lmdb.open, sync=False))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def swift_disk() -> Iterator[None]:
-    """Nothing here loses power, so nothing waits for a disk; new processes sync as always."""
+    """New processes sync as always, unless they ask for `spare_syncs` themselves."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda fd: None)
-        patch.setattr(os, "fdatasync", lambda fd: None, raising=False)
-        patch.setattr(lmdb, "open", functools.partial(lmdb.open, sync=False))
+        spare_syncs(patch)
         yield
 
 

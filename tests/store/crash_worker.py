@@ -19,11 +19,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+from conftest import spare_syncs
+
 from ced_kvstore import Anchor, Files, Store, Stream
 
 STREAMS = [Stream("k", 5000), Stream("v", 3001)]
 STEPS = ("make_directory", "open", "create", "pwritev", "sync_data", "sync_directory")
-STEPS = (*STEPS, "write_small", "unlink", "publish", "open_index")
+STEPS = (*STEPS, "write_small", "replace", "unlink", "publish", "open_index")
 PINNED, BESIDE, AFTER = 1, 50, 77
 
 
@@ -194,6 +197,7 @@ class Bystander:
 
 
 def main() -> None:
+    spare_syncs(pytest.MonkeyPatch())
     base, mode, commits, flags = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:]
     template = base / "template"
     with open_store(template) as store:

@@ -12,6 +12,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+from conftest import spare_syncs
 from crash_worker import STREAMS, Deadly, ids, open_store, rows
 
 from ced_kvstore import Anchor, chunk
@@ -55,6 +57,7 @@ def check(directory: Path, archive: Path) -> int:
 
 
 def main() -> None:
+    spare_syncs(pytest.MonkeyPatch())
     base, mode = Path(sys.argv[1]), sys.argv[2]
     fill(base / "source", SEEDS)
     fill(base / "template", (1,))

@@ -7,14 +7,12 @@ with None. `kit` opens stores in the directory; nothing here waits for a disk.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import os
 import sys
 import time
 from pathlib import Path
 
-import lmdb
-from conftest import Kit
+import pytest
+from conftest import Kit, spare_syncs
 
 from ced_kvstore import Anchor, Files
 
@@ -34,8 +32,7 @@ def wait_at_sync(go: str) -> None:
 
 
 def main() -> None:
-    os.fsync = os.fdatasync = lambda fd: None
-    lmdb.open = functools.partial(lmdb.open, sync=False)
+    spare_syncs(pytest.MonkeyPatch())
     names = {
         "kit": Kit(Path(sys.argv[1])),
         "Anchor": Anchor,
