@@ -19,6 +19,8 @@ import pytest
 from ced_kvstore import Anchor, Match, Store, Stream
 
 ROOT = Path(__file__).resolve().parents[2]
+PATHS = os.pathsep.join(str(ROOT / part) for part in ("kvstore", "tests/store", "tests/oracles"))
+"""Where a new process finds the store and what its tests share."""
 STREAMS = (Stream("k", 1003), Stream("v", 517), Stream("e_out", 2049))
 FINGERPRINT = {
     "family": "ced_llama",
@@ -151,14 +153,13 @@ def run_python() -> Run:
     """Run a program in a new process that can import the store; the arguments follow as argv."""
 
     def run(program: str, *argv: object, **options: Any) -> subprocess.CompletedProcess[str]:
-        paths = os.pathsep.join([str(ROOT / "kvstore"), str(ROOT / "tests" / "store")])
         return subprocess.run(
             [sys.executable, "-W", "error", "-c", program, *map(str, argv)],
             capture_output=True,
             text=True,
             timeout=600,
             check=False,
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**os.environ, "PYTHONPATH": PATHS},
             **options,
         )
 
@@ -169,13 +170,12 @@ class Peer:
     """Another process: `peer("kit.ids(2)")` runs a line there and returns what it gives."""
 
     def __init__(self, directory: Path) -> None:
-        paths = os.pathsep.join([str(ROOT / "kvstore"), str(ROOT / "tests" / "store")])
         self._process = subprocess.Popen(
             [sys.executable, "-W", "error", ROOT / "tests" / "store" / "peer.py", directory],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**os.environ, "PYTHONPATH": PATHS},
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -187,6 +187,10 @@ class Peer:
         answer = self._stdout.readline()
         assert answer, f"the other process died of {line!r}"
         return ast.literal_eval(answer)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
 
     def kill(self) -> None:
         """End it with kill -9."""
@@ -210,5 +214,20 @@ def peer(kit: Kit) -> Iterator[Callable[[], Peer]]:
         return started[-1]
 
     yield start
+    for each in started:
+        each.close()
+
+
+@pytest.fixture
+def standing_peer(tmp_path: Path) -> Iterator[Callable[[], Peer]]:
+    """One other process for many examples, started anew when it has died of one."""
+    started: list[Peer] = []
+
+    def get() -> Peer:
+        if not started or not started[-1].is_alive:
+            started.append(Peer(tmp_path))
+        return started[-1]
+
+    yield get
     for each in started:
         each.close()

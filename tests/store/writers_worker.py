@@ -14,42 +14,13 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from ced_kvstore import Anchor, Store, Stream
+from store_model import Path_, ids, look, open_store, rows
 
-STREAMS = (Stream("k", 3000), Stream("e_out", 7001))
-Path_ = tuple[int, ...]
-
-
-def open_store(directory: Path, max_bytes: int) -> Store:
-    return Store.open(
-        directory, fingerprint={"a": 1}, streams=STREAMS, max_bytes=max_bytes, map_bytes=1 << 17
-    )
-
-
-def ids(path: Path_) -> list[int]:
-    """Number n at depth d stands for one block of ids."""
-    return [1000 * number + i for number in path for i in range(128)]
-
-
-def rows(path: Path_, first: int) -> dict[str, bytes]:
-    return {
-        s.name: b"".join(
-            (repr((path[: end + 1], s.name)).encode() * 500)[: s.block_bytes]
-            for end in range(first, len(path))
-        )
-        for s in STREAMS
-    }
+from ced_kvstore import Anchor, Store
 
 
 def good_blocks(store: Store, path: Path_) -> int:
-    """Match and read; what counts as good must be right."""
-    match = store.match(ids(path))
-    buffers = {s.name: bytearray(match.blocks * s.block_bytes) for s in STREAMS}
-    good = store.read(match, buffers)
-    expected = rows(path[:good], 0)
-    for s in STREAMS:
-        assert buffers[s.name][: good * s.block_bytes] == expected[s.name], (path, good)
-    return good
+    return look(store, path)[1]
 
 
 class Worker:
