@@ -132,10 +132,11 @@ def _mend(core: Core, tables: Tables, lost: list[Lost]) -> int:
             doomed.add(node.key)
     for node in by_depth(nodes[key] for key in doomed):
         tables.drop_block(node.key, "damaged", now)
-    # What a truncated segment still has lies below its new end; who appends to it sees that its
-    # file is too short, and begins another one.
+    # Nobody appends to a truncated segment again: what was there once is remembered by its place,
+    # as damaged, in other processes, too.
     for number, (end, counted) in tables.segments().items():
         size = core.segments.size(number)
         if size < end:
             tables.put_segment(number, size // ALIGN * ALIGN, counted)
+            tables.ask_purge(number)
     return len(doomed)

@@ -132,11 +132,12 @@ class Writer:
         self.active = None
         with index.read() as tables:
             segments, newest = tables.segments(), tables.get_meta("segment")
+            leaving = tables.purges()
         for number in sorted(segments, reverse=True):
             end, live = segments[number]
             # What is less than half live will be moved out soon; it must not grow.
-            has_room = end + size <= self.limit and 2 * live >= end
-            if has_room and number not in self._held and self._continue(index, number, size):
+            stays = 2 * live >= end and number not in {*leaving, *self._held}
+            if stays and end + size <= self.limit and self._continue(index, number, size):
                 return
         self._create(max(newest, *segments, *self._segments.numbers(), 0) + 1)
 

@@ -161,3 +161,22 @@ def test_a_record_cut_within_its_padding_is_lost_and_not_overwritten(kit: Any) -
     kit.commit(store, ids)
     assert store.verify() == []
     assert store.match(ids).blocks == 1
+
+
+def test_no_place_below_an_indexed_end_is_written_again(kit: Any, peer: Any) -> None:
+    """Who remembers a place as damaged would take what is written there next for damaged, too."""
+    store, other, ids = kit.open(), peer(), kit.ids(4)
+    kit.commit(store, ids)
+    other("store = kit.open()")
+    (segment,) = kit.segments()
+    offset = kit.block_offset(segment, 2)
+    with segment.open("r+b") as file:
+        file.truncate(offset)
+    assert kit.good_blocks(store, ids) == 2
+    assert other("len(store.verify(fix=True)) > 0 and store.verify() == []")
+    assert other("kit.commit(store, kit.ids(4)).blocks") == 2
+    assert kit.good_blocks(store, ids) == 4
+    kit.commit(store, kit.ids(1, seed=1))
+    assert other("kit.good_blocks(store, kit.ids(4))") == 4
+    assert store.verify() == []
+    assert not segment.exists()
