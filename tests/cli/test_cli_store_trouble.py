@@ -26,7 +26,7 @@ def fail_with(number: int) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
-@pytest.mark.parametrize("method", ["pwritev", "sync_data", "open", "make_directory"])
+@pytest.mark.parametrize("method", ["pwritev", "sync_data", "open", "create", "make_directory"])
 def test_trouble_with_the_disk_is_one_warning(
     cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch, method: str, number: int
 ) -> None:
@@ -43,7 +43,7 @@ def test_trouble_with_the_disk_is_one_warning(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
-@pytest.mark.parametrize("method", ["pwritev", "sync_data", "open", "publish", "preadv"])
+@pytest.mark.parametrize("method", ["pwritev", "sync_data", "open", "create", "publish", "preadv"])
 def test_kv_commands_on_a_disk_that_fails_end_in_one_line(
     cli: Cli, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, number: int
 ) -> None:

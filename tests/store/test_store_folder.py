@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -51,14 +52,18 @@ def test_a_folder_with_other_things_in_it_keeps_its_mode(kit: Any) -> None:
     assert stat.S_IMODE((kit.directory / "seg").stat().st_mode) == 0o700
 
 
-def test_another_format_version_is_one_clear_error(kit: Any) -> None:
-    kit.open().close()
-    (kit.directory / "VERSION").write_text("ced-kv 99\n")
-    before = sorted(kit.directory.rglob("*"))
-    with pytest.raises(VersionError, match=r"expected 'ced-kv 1'.*ced-kv 99") as caught:
+@pytest.mark.parametrize(
+    "version", [b"ced-kv 99\n", b"ced-kv 10\n", b"ced-kv 1", b"", b"\xff\n\0" * 99], ids=repr
+)
+def test_another_format_version_is_one_clear_error(kit: Any, version: bytes) -> None:
+    kit.fill()
+    (kit.directory / "VERSION").write_bytes(version)
+    before = {p: p.is_file() and p.read_bytes() for p in kit.directory.rglob("*")}
+    expected = rf"expected 'ced-kv 1'.*{re.escape(repr(version[:40]))}"
+    with pytest.raises(VersionError, match=expected) as caught:
         kit.open()
     assert "\n" not in str(caught.value)
-    assert sorted(kit.directory.rglob("*")) == before
+    assert {p: p.is_file() and p.read_bytes() for p in kit.directory.rglob("*")} == before
 
 
 def test_a_file_in_the_way_is_one_clear_error(tmp_path: Path, kit: Any) -> None:

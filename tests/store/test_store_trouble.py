@@ -21,6 +21,13 @@ TROUBLES: dict[str, Callable[[], Exception]] = {
 }
 WRITING = ["open", "create", "pwritev", "sync_data", "sync_directory", "publish", "unlink", "lock"]
 OPENING = [*WRITING, "make_directory", "write_small", "open_index", "names", "make_private"]
+OPENING += ["replace", "disk_bytes", "free_bytes", "is_writable", "close"]
+READING = ["preadv", "open", "size", "read_small", "identity", "names", "lock", "unlock", "close"]
+
+
+def test_every_call_that_touches_the_disk_is_made_to_fail() -> None:
+    calls = {name for name in vars(Files) if not name.startswith("_")}
+    assert calls == {*OPENING, *READING, "preadv_cached"}
 
 
 BOTH = [
@@ -111,7 +118,7 @@ def test_trouble_at_open_gives_a_store_that_misses(
     assert kit.commit(store, ids).blocks == (0 if existing else 3)
 
 
-@pytest.mark.parametrize("method", ["preadv", "open", "size", "read_small", "identity"])
+@pytest.mark.parametrize("method", READING)
 def test_trouble_while_reading_is_a_miss(
     kit: Any, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
