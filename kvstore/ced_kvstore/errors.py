@@ -42,5 +42,6 @@ TROUBLE = (
     ValueError,
     TypeError,
     LookupError,
+    OverflowError,
 )
 """What a damaged disk or index can raise; the doors of the store turn it into a reason."""

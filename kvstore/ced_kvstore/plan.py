@@ -11,6 +11,7 @@ import time
 
 import msgpack
 
+from ced_kvstore import anchor_row
 from ced_kvstore.core import Core
 from ced_kvstore.evict import make_room
 from ced_kvstore.hashing import BLOCK_TOKENS, IDS_BYTES, chain
@@ -109,7 +110,7 @@ def fit(core: Core, index: Index, request: Request, plan: Plan) -> None:
     block = span(IDS_BYTES + sum(stream.block_bytes for stream in request.streams))
     block += INDEX_BLOCK_BYTES
     extra = sum(span(len(data)) for data in plan.snapshots.values())
-    extra += sum(span(len(anchor_payload(anchor))) for anchor in plan.anchors)
+    extra += sum(span(len(anchor_row.payload(anchor))) for anchor in plan.anchors)
     extra += span(len(msgpack.packb(request.fingerprint.fields))) * plan.needs_fingerprint
     need = len(plan.new) * block + extra
     room = make_room(core, index, need, keep=plan.hashes)
@@ -122,13 +123,6 @@ def fit(core: Core, index: Index, request: Request, plan: Plan) -> None:
     has_room = room.fits >= extra
     plan.anchors = [a for a in plan.anchors if a.block_hash not in lost and has_room]
     plan.snapshots = {k: v for k, v in plan.snapshots.items() if k not in lost and has_room}
-
-
-def anchor_payload(anchor: Anchor) -> bytes:
-    """Return an anchor's record payload."""
-    row = [anchor.label, anchor.kind, anchor.pinned, anchor.created, anchor.n_tokens]
-    packed: bytes = msgpack.packb(row)
-    return packed
 
 
 def records_of(request: Request, plan: Plan) -> list[Record]:
@@ -156,6 +150,6 @@ def records_of(request: Request, plan: Plan) -> list[Record]:
         key = anchor.block_hash
         parent = key if key == fingerprint.root else none
         records.append(
-            Record(Kind.ANCHOR, key, parent, fingerprint.short, [anchor_payload(anchor)])
+            Record(Kind.ANCHOR, key, parent, fingerprint.short, [anchor_row.payload(anchor)])
         )
     return records

@@ -7,26 +7,30 @@ afterwards every block in the index has its whole path, and every place lies ins
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from pathlib import Path
 
 import lmdb
 import msgpack
 
+from ced_kvstore import anchor_row
 from ced_kvstore.entry import Entry
 from ced_kvstore.errors import BadRecord
 from ced_kvstore.files import Files
-from ced_kvstore.hashing import IDS_BYTES, block_hash
+from ced_kvstore.hashing import BLOCK_TOKENS, IDS_BYTES, Fingerprint, Value, block_hash
 from ced_kvstore.index import Index, check, erase
 from ced_kvstore.leftovers import clear
 from ced_kvstore.record import ALIGN, HEADER_BYTES, Header, Kind, Place
-from ced_kvstore.results import Anchor
 from ced_kvstore.rows import Tables
 from ced_kvstore.segment import Segments
 from ced_kvstore.tables import INDEX_VERSION
 
 _SMALL = 1 << 20
 """Most bytes of an anchor, fingerprint or removal; a longer one is not ours."""
+
+_MOST_COMMITS = 1 << 62
+"""Stamps are counted one by one; a record with a higher one is not ours."""
 
 _DAMAGE = (
     BadRecord,
@@ -129,7 +133,7 @@ def _scan(segments: Segments) -> list[Found]:
                 offset += ALIGN
                 continue
             place = Place(number, offset, header.length)
-            if offset + HEADER_BYTES + header.length > size:
+            if offset + HEADER_BYTES + header.length > size or header.stamp > _MOST_COMMITS:
                 offset += ALIGN
                 continue
             found.append((place, header))
@@ -149,30 +153,30 @@ def _rebuild(tables: Tables, segments: Segments, found: list[Found]) -> None:
         tables.mark_segment(place.segment, header.stamp)
     removed_blocks: dict[bytes, int] = {}
     removed_anchors: dict[tuple[bytes, str], int] = {}
-    blocks: dict[bytes, Found] = {}
+    blocks: list[Found] = []
     for place, header in found:
         if header.kind == Kind.REMOVED:
-            row = _small(segments, place, header)
-            if isinstance(row, list) and len(row) == 2:
-                removed_blocks.update(dict.fromkeys(row[0], header.stamp))
-                removed_anchors.update({(k, label): header.stamp for k, label in row[1]})
+            # What does not read as a removal removes nothing.
+            with contextlib.suppress(BadRecord, ValueError, TypeError):
+                keys, anchors = _removal(_small(segments, place, header))
+                removed_blocks.update(dict.fromkeys(keys, header.stamp))
+                removed_anchors.update(dict.fromkeys(anchors, header.stamp))
                 tables.add_place(place, Kind.REMOVED, b"")
         elif header.kind == Kind.BLOCK:
-            blocks[header.key] = (place, header)
+            blocks.append((place, header))
     _rebuild_tree(tables, segments, blocks, removed_blocks)
     for place, header in found:
         key, stamp = header.key, header.stamp
         if header.kind == Kind.FINGERPRINT:
-            fields = _small(segments, place, header)
-            if isinstance(fields, dict):
+            with contextlib.suppress(BadRecord, ValueError, TypeError):
+                fields = _fields(_small(segments, place, header), key)
                 tables.put_fingerprint(key, fields, place)
         elif header.kind == Kind.SNAPSHOT:
             if tables.block(key) and stamp > removed_blocks.get(key, -1):
                 tables.put_snapshot(key, place)
         elif header.kind == Kind.ANCHOR:
-            row = _small(segments, place, header)
-            if isinstance(row, list) and len(row) == 5:
-                anchor = Anchor(key, *row)
+            with contextlib.suppress(BadRecord):
+                anchor = anchor_row.of_payload(key, _small(segments, place, header))
                 is_root = header.parent == key
                 if (is_root or tables.block(key)) and stamp > max(
                     removed_anchors.get((key, anchor.label), -1), removed_blocks.get(key, -1)
@@ -181,13 +185,16 @@ def _rebuild(tables: Tables, segments: Segments, found: list[Found]) -> None:
 
 
 def _rebuild_tree(
-    tables: Tables, segments: Segments, blocks: dict[bytes, Found], removed: dict[bytes, int]
+    tables: Tables, segments: Segments, blocks: list[Found], removed: dict[bytes, int]
 ) -> None:
-    """Add blocks from the root outwards, so that none is kept without its path."""
-    for key, (place, header) in sorted(blocks.items(), key=lambda item: item[1][1].position):
-        if header.stamp <= removed.get(key, -1):
+    """Add blocks from the root outwards, so that none is kept without its path; of several records
+    of one block the newest that holds its ids."""
+    for place, header in sorted(reversed(blocks), key=lambda item: item[1].position):
+        key, parent = header.key, tables.block(header.parent)
+        if header.stamp <= removed.get(key, -1) or tables.block(key) is not None:
             continue
-        if header.position > 0 and tables.block(header.parent) is None:
+        before = parent.position if parent else -BLOCK_TOKENS
+        if header.position != before + BLOCK_TOKENS:
             continue
         try:
             _, raw_ids = segments.read_header(place, IDS_BYTES)
@@ -197,6 +204,27 @@ def _rebuild_tree(
             continue
         entry = Entry(place, header.position, False, header.fingerprint, header.parent)
         tables.put_block(key, entry)
+
+
+def _removal(row: object) -> tuple[list[bytes], list[tuple[bytes, str]]]:
+    """Return the blocks and the anchors that a removal names; raises ValueError or TypeError."""
+    if not isinstance(row, list):
+        raise TypeError
+    keys, anchors = row
+    pairs = [(key, label) for key, label in anchors]
+    names = [*keys, *(key for key, _ in pairs)]
+    if not all(isinstance(key, bytes) for key in names):
+        raise TypeError
+    if not all(isinstance(label, str) for _, label in pairs):
+        raise TypeError
+    return [*keys], pairs
+
+
+def _fields(row: object, digest: bytes) -> dict[str, Value]:
+    """Return plain fields that have this digest; raises BadRecord or TypeError."""
+    if not isinstance(row, dict) or Fingerprint.from_fields(row).digest != digest:
+        raise BadRecord("another fingerprint")
+    return row
 
 
 def _small(segments: Segments, place: Place, header: Header) -> object:

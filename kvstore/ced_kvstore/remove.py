@@ -190,10 +190,10 @@ class _Change:
         doomed, used = set(self.doomed.blocks), in_use(self.core)
         if used is None:
             return False
+        seen: set[bytes] = set()
         for key in used:
             entry = tables.block(key)
-            while entry is not None:
-                if key in doomed:
-                    return False
+            while entry is not None and key not in seen:
+                seen.add(key)
                 key, entry = entry.parent, tables.block(entry.parent)
-        return True
+        return not seen & doomed

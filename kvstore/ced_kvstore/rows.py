@@ -14,7 +14,9 @@ from dataclasses import replace
 import msgpack
 import xxhash
 
+from ced_kvstore import anchor_row
 from ced_kvstore.entry import BAD_AT, Entry
+from ced_kvstore.errors import BadRecord
 from ced_kvstore.hashing import Value
 from ced_kvstore.record import Kind, Place
 from ced_kvstore.results import Anchor
@@ -23,7 +25,7 @@ from ced_kvstore.tables import PlaceTables
 GONE_ROWS = 50_000
 """Dropped blocks that are remembered, so that a miss can say `evicted`."""
 
-_PLACE = struct.Struct("<IQI")
+_PLACE = struct.Struct("<IqI")
 _HEAT = struct.Struct("<dd")
 _WHEN = struct.Struct("<d")
 
@@ -136,26 +138,19 @@ class Tables(PlaceTables):
         cursor = self._txn.cursor(self._t["anchors"])
         found = cursor.set_range(key) if key else cursor.first()
         while found and bytes(cursor.key()[:32]).startswith(key):
-            label, kind, pinned, created, n_tokens, place = msgpack.unpackb(cursor.value())
-            anchor = Anchor(bytes(cursor.key()[:32]), label, kind, pinned, created, n_tokens)
-            yield anchor, Place(*place)
+            yield anchor_row.of_row(bytes(cursor.key()[:32]), bytes(cursor.value()))
             found = cursor.next()
 
     def anchor(self, like: Anchor) -> Anchor | None:
         """Return the anchor with this one's block and label."""
         raw = self._get("anchors", _anchor_key(like))
-        if raw is None:
-            return None
-        label, kind, pinned, created, n_tokens, _place = msgpack.unpackb(raw)
-        return Anchor(like.block_hash, label, kind, pinned, created, n_tokens)
+        return None if raw is None else anchor_row.of_row(like.block_hash, raw)[0]
 
     def put_anchor(self, anchor: Anchor, place: Place) -> None:
         """Add an anchor, or replace the one with its block and label."""
         self.drop_anchor(anchor)
         key = _anchor_key(anchor)
-        row = [anchor.label, anchor.kind, anchor.pinned, anchor.created, anchor.n_tokens]
-        place_row = [place.segment, place.offset, place.length]
-        self._put("anchors", key, msgpack.packb([*row, place_row]))
+        self._put("anchors", key, anchor_row.row(anchor, place))
         self.add_place(place, Kind.ANCHOR, key)
 
     def drop_anchor(self, anchor: Anchor) -> int:
@@ -163,7 +158,7 @@ class Tables(PlaceTables):
         raw = self._get("anchors", _anchor_key(anchor))
         if raw is None:
             return 0
-        place = Place(*msgpack.unpackb(raw)[5])
+        _, place = anchor_row.of_row(anchor.block_hash, raw)
         self.drop_place(place)
         self._delete("anchors", _anchor_key(anchor))
         return place.span
@@ -172,7 +167,10 @@ class Tables(PlaceTables):
 
     def fingerprints(self) -> dict[bytes, dict[str, Value]]:
         """Return every known fingerprint: digest -> plain fields."""
-        return {key: msgpack.unpackb(value)[0] for key, value in self._items("fingerprints")}
+        found = {key: msgpack.unpackb(value)[0] for key, value in self._items("fingerprints")}
+        if not all(isinstance(fields, dict) for fields in found.values()):
+            raise BadRecord("a fingerprint's fields are none")
+        return found
 
     def has_fingerprint(self, digest: bytes) -> bool:
         """Say whether a fingerprint is known in plain form."""
@@ -182,7 +180,7 @@ class Tables(PlaceTables):
         """Add a fingerprint, or give it a new place."""
         raw = self._get("fingerprints", digest)
         if raw:
-            self.drop_place(Place(*msgpack.unpackb(raw)[1]))
+            self.drop_place(anchor_row.place_of(msgpack.unpackb(raw)[1]))
         place_row = [place.segment, place.offset, place.length]
         self._put("fingerprints", digest, msgpack.packb([fields, place_row]))
         self.add_place(place, Kind.FINGERPRINT, digest)

@@ -99,13 +99,16 @@ def _walk(
 ) -> Selection:
     """Return what is wanted of one tree."""
     made = Selection(fingerprint, streams, [], [], list(anchors.get(fingerprint.root, ())))
-    ahead = [fingerprint.root]
+    root = fingerprint.root
+    ahead = [(root, b"")]
     while ahead:
         with core.read() as tables:
             for _ in range(min(BATCH, len(ahead))):
-                key = ahead.pop()
-                if key != fingerprint.root:
-                    if tables.block(key) is None:
+                key, before = ahead.pop()
+                if key != root:
+                    entry = tables.block(key)
+                    # What only the table of children says is no edge.
+                    if entry is None or entry.parent != before:
                         continue
                     made.keys.append(key)
                     made.anchors.extend(anchors.get(key, ()))
@@ -114,5 +117,5 @@ def _walk(
                         made.snapshots.append((key, snapshot.length))
                 # The table keeps them in ascending order; the stack turns it around.
                 children = [c for c in tables.children(key) if wanted is None or c in wanted]
-                ahead += reversed(children)
+                ahead += [(child, key) for child in reversed(children) if child != root]
     return made

@@ -78,8 +78,9 @@ def by_depth(nodes: Iterable[Node]) -> list[Node]:
 
 def path(nodes: dict[bytes, Node], key: bytes) -> list[bytes]:
     """Return a block and everything before it, as far as it is stored."""
-    found = []
-    while key in nodes:
-        found.append(key)
+    found: dict[bytes, None] = {}
+    # No path leads back to itself, but an index that somebody forged.
+    while key in nodes and key not in found:
+        found[key] = None
         key = nodes[key].parent
-    return found
+    return [*found]
