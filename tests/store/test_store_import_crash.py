@@ -18,7 +18,6 @@ WORKER = Path(__file__).with_name("import_worker.py")
     [
         pytest.param("before", marks=pytest.mark.slow),
         pytest.param("torn", marks=pytest.mark.stress),
-        pytest.param("after", marks=pytest.mark.stress),
     ],
 )
 def test_kill_at_every_step_of_an_import(tmp_path: Path, run_python: Any, mode: str) -> None:
