@@ -180,3 +180,16 @@ def test_no_place_below_an_indexed_end_is_written_again(kit: Any, peer: Any) -> 
     assert other("kit.good_blocks(store, kit.ids(4))") == 4
     assert store.verify() == []
     assert not segment.exists()
+
+
+def test_a_hole_is_found_and_what_is_behind_it_goes(kit: Any) -> None:
+    kit.fill()
+    store = kit.open()
+    key = store.hashes(kit.ids(4))[1]
+    store._core._index.write(lambda tables: tables.drop_block(key, "a fault of ours", 0.0))
+    (problem,) = store.verify()
+    assert (problem.kind, problem.fixed) == ("hole", False)
+    assert [found.kind for found in store.verify(fix=True)] == ["hole"]
+    assert store.verify() == []
+    assert store.stats().blocks == 1
+    assert kit.good_blocks(store, kit.ids(4)) == 1

@@ -32,6 +32,27 @@ def test_everything_is_private_whatever_the_umask(kit: Any, umask: int) -> None:
         store.remove("a", purge=True)
         check_modes(kit.directory, {"LEASE", "LOCK", "OPEN", "index/data.mdb", "index/lock.mdb"})
         assert len(list((kit.directory / "pins").iterdir())) == 1
+        archive = kit.directory.with_name("all.tar")
+        store.export(archive)
+        assert stat.S_IMODE(archive.stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
+
+
+def test_nothing_is_open_to_others_even_for_a_moment(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fchmod", lambda fd, mode: None)
+    monkeypatch.setattr(Path, "chmod", lambda path, mode: None)
+    before = os.umask(0)
+    try:
+        kit.fill()
+        with kit.open() as store:
+            store.match(kit.ids(4))
+            store.remove("session:a", purge=True)
+            store.export(kit.directory / ".." / "all.tar")
+            check_modes(kit.directory, {"index/data.mdb", "index/lock.mdb", "LEASE"})
+        assert stat.S_IMODE(kit.directory.with_name("all.tar").stat().st_mode) == 0o600
     finally:
         os.umask(before)
 
