@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from ced_kvstore.record import Place
 
-# An offset is signed, as those of files are: no file has a negative one.
-_BLOCK = struct.Struct("<IqIIB16s32s")
+_BLOCK = struct.Struct("<IQIIB16s32s")
 
 BAD_AT = 20
 """Offset of `bad` in the packed row."""

@@ -89,7 +89,7 @@ class Files:
                 if os.preadv(fd, part, offset, flags) != size:
                     return False
                 offset += size
-        except OSError:
+        except (OSError, OverflowError):
             return False
         return True
 
@@ -217,7 +217,10 @@ def _transfer(
     # macOS refuses more than 2 GiB in one call, and both systems may stop early.
     rest, done = list(pieces), 0
     while rest:
-        moved = call(fd, rest[:IOV_MAX], offset + done)
+        try:
+            moved = call(fd, rest[:IOV_MAX], offset + done)
+        except OverflowError:
+            raise OSError(errno.EOVERFLOW, os.strerror(errno.EOVERFLOW)) from None
         if moved <= 0:
             break
         done += moved

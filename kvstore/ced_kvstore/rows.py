@@ -25,7 +25,7 @@ from ced_kvstore.tables import PlaceTables
 GONE_ROWS = 50_000
 """Dropped blocks that are remembered, so that a miss can say `evicted`."""
 
-_PLACE = struct.Struct("<IqI")
+_PLACE = struct.Struct("<IQI")
 _HEAT = struct.Struct("<dd")
 _WHEN = struct.Struct("<d")
 

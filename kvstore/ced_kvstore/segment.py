@@ -68,7 +68,7 @@ class Segments:
     def _read(self, number: int, offset: int, size: int) -> bytearray:
         try:
             # A length is what somebody says; memory is taken for what there is.
-            raw = bytearray(min(size, max(0, self.size(number) - max(0, offset))))
+            raw = bytearray(min(size, max(0, self.size(number) - offset)))
             fd = self._files.open(self.path(number))
         except OSError as error:
             raise BadRecord(f"segment {number:06d} cannot be opened: {error.strerror}") from None

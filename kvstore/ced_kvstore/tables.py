@@ -30,7 +30,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "gone": {},
 }
 
-_PLACE_KEY = struct.Struct(">Iq")
+_PLACE_KEY = struct.Struct(">IQ")
 _SEGMENT = struct.Struct("<QQQ")
 _END_OF_TIME = (1 << 64) - 1
 

@@ -163,7 +163,8 @@ def test_a_record_cut_within_its_padding_is_lost_and_not_overwritten(kit: Any) -
     assert store.match(ids).blocks == 1
 
 
-def test_no_place_below_an_indexed_end_is_written_again(kit: Any, peer: Any) -> None:
+@pytest.mark.parametrize("mender", ["this one", "the other"])
+def test_no_place_below_an_indexed_end_is_written_again(kit: Any, peer: Any, mender: str) -> None:
     """Who remembers a place as damaged would take what is written there next for damaged, too."""
     store, other, ids = kit.open(), peer(), kit.ids(4)
     kit.commit(store, ids)
@@ -174,7 +175,10 @@ def test_no_place_below_an_indexed_end_is_written_again(kit: Any, peer: Any) -> 
         file.truncate(offset)
     assert kit.good_blocks(store, ids) == 2
     assert other("len(store.verify(fix=True)) > 0 and store.verify() == []")
-    assert other("kit.commit(store, kit.ids(4)).blocks") == 2
+    if mender == "this one":
+        assert kit.commit(store, ids).blocks == 2
+    else:
+        assert other("kit.commit(store, kit.ids(4)).blocks") == 2
     assert kit.good_blocks(store, ids) == 4
     kit.commit(store, kit.ids(1, seed=1))
     assert other("kit.good_blocks(store, kit.ids(4))") == 4

@@ -133,6 +133,15 @@ def test_opening_after_a_clean_close_walks_no_rows(
         assert store.stats().blocks == 4
 
 
+def test_the_sum_of_an_index_is_gone_before_the_first_write(kit: Any) -> None:
+    kit.fill()
+    check = kit.directory / "index" / "CHECK"
+    assert check.exists()
+    with kit.open():
+        assert not check.exists()
+    assert check.exists()
+
+
 def test_a_disk_that_does_not_answer_is_not_read_at_the_end(kit: Any) -> None:
     store, ids = kit.open(), kit.ids(2)
     kit.commit(store, ids)

@@ -10,6 +10,7 @@ import contextlib
 import shutil
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import lmdb
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_doors import change_all, look_through, modest
 
+from ced_kvstore import Files
 from ced_kvstore.hashing import Fingerprint
 from ced_kvstore.tables import TABLES
 
@@ -153,6 +155,7 @@ BY_HAND: dict[str, list[Row]] = {
         ("blocks", Key(0), block(1, 8192, 4081, 128, 0)),
         ("children", Key(0), Key(0)),
     ],
+    "an edge that leads back": [("children", Key(3), Key(1))],
     "a place behind all files": [("blocks", Key(3), block(1, 1 << 62, 4081, 256, 2))],
     "a place behind all numbers": [("blocks", Key(3), block(1, (1 << 64) - 4096, 4081, 256, 2))],
     "a segment of another name": [("blocks", Key(3), block((1 << 32) - 1, 0, 4081, 256, 2))],
@@ -174,6 +177,18 @@ BY_HAND: dict[str, list[Row]] = {
 @pytest.mark.parametrize("name", BY_HAND)
 def test_a_forged_row_does_no_harm(folder: Folder, name: str) -> None:
     folder.endure(BY_HAND[name])
+
+
+def test_an_offset_that_no_file_has_is_trouble_with_the_disk(tmp_path: Path) -> None:
+    files, buffer = Files(), memoryview(bytearray(9))
+    fd = files.open(tmp_path / "a", write=True, create=True)
+    for offset in (1 << 63, (1 << 64) - 4096, 1 << 64):
+        with pytest.raises(OSError, match="too large"):
+            files.preadv(fd, [buffer], offset)
+        with pytest.raises(OSError, match="too large"):
+            files.pwritev(fd, [buffer], offset)
+        assert not files.preadv_cached(fd, [buffer], offset)
+    files.close(fd)
 
 
 MANY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_doors import change_all, look_through, modest
 
+from ced_kvstore.hashing import Fingerprint
 from ced_kvstore.record import ALIGN, Header, Kind, checksum
 
 EDGES = [0, 1, 127, 128, 4095, 1 << 20, (1 << 31) - 1, (1 << 32) - 1]
@@ -43,6 +44,7 @@ class Folder:
         kit.fill()
         with kit.open() as store:
             self.keys = [store.root, *store.hashes(self.ids), b"?" * 32]
+        self.digest = Fingerprint.of(kit.fingerprint, kit.streams).digest
         (self.segment,) = kit.segments()
         self.raw = self.segment.read_bytes()
         self.pristine = shutil.copytree(kit.directory, kit.directory.with_name("pristine"))
@@ -76,6 +78,8 @@ class Folder:
                 assert (store.notice, store.read_only) == (None, False)
                 removed = any(row[0] == Kind.REMOVED for row in rows)
                 assert look_through(kit, store, self.ids) == 4 or removed
+                with store._core.read() as tables:
+                    assert set(tables.fingerprints()) == {self.digest}
                 change_all(kit, store, self.ids, directory.with_name("a"), backwards=backwards)
                 assert kit.good_blocks(store, self.ids) == 4
                 assert store.verify() == []

@@ -133,6 +133,28 @@ def test_a_rebuild_reads_past_records_it_cannot_read(kit: Any) -> None:
     assert kit.good_blocks(store, kit.ids(2, seed=1)) == 2
 
 
+@pytest.mark.parametrize("torn", ["the older one", "the newer one"])
+def test_of_two_records_of_a_block_the_newest_with_its_ids_counts(kit: Any, torn: str) -> None:
+    kit.fill()
+    (segment,) = kit.segments()
+    older = kit.block_offset(segment, 1)
+    if torn == "the older one":
+        kit.flip(segment, older + 3000)
+    with kit.open() as store:
+        if torn == "the older one":
+            assert kit.good_blocks(store, kit.ids(4)) == 1
+        else:
+            store.quarantine(store.hashes(kit.ids(4))[1:2])
+        assert kit.commit(store, kit.ids(2)).blocks == 1
+    if torn == "the newer one":
+        raw = segment.read_bytes()
+        kit.flip(segment, raw.rindex(raw[older + 128 : older + 640]) + 9)
+    shutil.rmtree(kit.directory / "index")
+    with kit.open() as store:
+        assert kit.good_blocks(store, kit.ids(4)) == 4
+        assert store.verify() == []
+
+
 def test_a_segment_that_was_never_published_is_unlinked(kit: Any) -> None:
     kit.fill()
     (segment,) = kit.segments()
