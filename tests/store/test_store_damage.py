@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any
 
 import pytest
+from store_race import hold
 
+from ced_kvstore import locks
 from ced_kvstore.record import HEADER_BYTES, Header, checksum, span
 
 BLOCK_PAYLOAD = 512 + 1003 + 517 + 2049
@@ -163,8 +166,10 @@ def test_a_record_cut_within_its_padding_is_lost_and_not_overwritten(kit: Any) -
     assert store.match(ids).blocks == 1
 
 
-@pytest.mark.parametrize("mender", ["this one", "the other"])
-def test_no_place_below_an_indexed_end_is_written_again(kit: Any, peer: Any, mender: str) -> None:
+@pytest.mark.parametrize("mender", ["this one", "this one, without the lease", "the other"])
+def test_no_place_below_an_indexed_end_is_written_again(
+    kit: Any, peer: Any, monkeypatch: pytest.MonkeyPatch, mender: str
+) -> None:
     """Who remembers a place as damaged would take what is written there next for damaged, too."""
     store, other, ids = kit.open(), peer(), kit.ids(4)
     kit.commit(store, ids)
@@ -175,10 +180,14 @@ def test_no_place_below_an_indexed_end_is_written_again(kit: Any, peer: Any, men
         file.truncate(offset)
     assert kit.good_blocks(store, ids) == 2
     assert other("len(store.verify(fix=True)) > 0 and store.verify() == []")
-    if mender == "this one":
-        assert kit.commit(store, ids).blocks == 2
-    else:
+    lease = hold(kit.directory / "LEASE") if "without" in mender else None
+    monkeypatch.setattr(locks, "LEASE_WAIT_S", 0.03)
+    if mender == "the other":
         assert other("kit.commit(store, kit.ids(4)).blocks") == 2
+    else:
+        assert kit.commit(store, ids).blocks == 2
+    if lease is not None:
+        os.close(lease)
     assert kit.good_blocks(store, ids) == 4
     kit.commit(store, kit.ids(1, seed=1))
     assert other("kit.good_blocks(store, kit.ids(4))") == 4

@@ -41,6 +41,22 @@ def test_a_pinned_path_stays_until_it_is_unpinned(kit: Any) -> None:
     assert store.match(kit.ids(3, seed=1)).blocks == 3
 
 
+def test_the_path_that_a_commit_goes_on_from_stays(kit: Any) -> None:
+    """Also when another session of the process was the last to match."""
+    store = kit.open(max_bytes=1 << 20)
+    ids, other = kit.ids(12), kit.ids(30, seed=1)
+    kit.commit(store, ids[: 10 * 128])
+    kit.anchored(store, other, "other")
+    store.match(other)
+    for seed in range(2, 6):
+        kit.anchored(store, kit.ids(10, seed=seed), f"session:{seed}")
+    before = store.stats().blocks_evicted
+    done = kit.commit(store, kit.ids(40), first_block=10)
+    assert store.stats().blocks_evicted > before
+    assert (done.blocks, done.reason) == (30, None)
+    assert kit.good_blocks(store, kit.ids(40)) == 40
+
+
 def test_what_a_live_process_uses_stays_and_what_a_dead_one_used_goes(kit: Any, peer: Any) -> None:
     store, other = kit.open(), peer()
     other("store = kit.open()")
