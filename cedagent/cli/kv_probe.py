@@ -7,15 +7,13 @@ starts from what is on disk. It publishes nothing: what one resume adds must not
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from cedagent.cli import probe
-from cedagent.errors import CedError, EngineError
+from cedagent.errors import CedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +34,7 @@ def resume_elsewhere(
 ) -> Resumed:
     """Resume lengths of one text from a store in a new process; raises EngineError."""
     task = {"model": model, "kv": kv, "seed": seed, "known": known, "append": append}
-    # The child finds the packages where this process found them, installed or not.
-    found = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(
-        [sys.executable, "-m", "cedagent.cli.kv_probe", json.dumps(task)],
-        capture_output=True,
-        text=True,
-        env=os.environ | found,
-    )
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise EngineError(f"a process that resumes from {kv} failed: {last}")
-    return Resumed(**json.loads(done.stdout.splitlines()[-1]))
+    return Resumed(**probe.run_elsewhere("cedagent.cli.kv_probe", task, f"that resumes from {kv}"))
 
 
 def resume(*, model: str, kv: str, seed: int, known: list[int], append: int) -> Resumed:

@@ -31,18 +31,22 @@ TILE = 128
 
 def run_task(name: str, **arguments: Any) -> dict[str, Any]:
     """Run a task of this module in a new process; raises EngineError with its last line."""
-    spec = json.dumps({"task": name, **arguments})
+    return run_elsewhere("cedagent.cli.probe", {"task": name, **arguments}, f"for {name}")
+
+
+def run_elsewhere(module: str, task: dict[str, Any], purpose: str) -> dict[str, Any]:
+    """Run a module with a task in a new process; raises EngineError with its last line."""
     # The child finds the packages where this process found them, installed or not.
     found = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(
-        [sys.executable, "-m", "cedagent.cli.probe", spec],
+        [sys.executable, "-m", module, json.dumps(task)],
         capture_output=True,
         text=True,
         env=os.environ | found,
     )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise EngineError(f"a process for {name} failed: {last}")
+        raise EngineError(f"a process {purpose} failed: {last}")
     answer = json.loads(done.stdout.splitlines()[-1])
     assert isinstance(answer, dict)
     return answer
