@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from cedagent.cli import kv_probe, selftest
+from cedagent.cli import kv_probe, probe, selftest
 from cedagent.cli.kv_proofs import Compared, proofs_of
+from cedagent.errors import EngineError
 
 Cli = Callable[..., Any]
 GOOD = Compared(
@@ -90,6 +91,11 @@ def test_its_lines_fit_the_terminal(
     lines = ran.out.splitlines()
     assert (ran.code, max(map(len, lines)) <= width) == (0, True)
     assert lines[-1] == "A hit gives the bits of a cold run."
+
+
+def test_a_process_that_fails_is_one_line_with_its_reason() -> None:
+    with pytest.raises(EngineError, match=r"^a process for nothing failed: .*no_such_module'?$"):
+        probe.run_elsewhere("no_such_module", {}, "for nothing")
 
 
 @pytest.mark.slow
