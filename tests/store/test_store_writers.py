@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,33 +19,38 @@ from store_model import look, open_store
 WORKER = Path(__file__).with_name("writers_worker.py")
 
 
+def start(directory: Path, seed: int, seconds: float, *flags: str) -> subprocess.Popen[str]:
+    paths = [str(WORKER.parents[2] / part) for part in ("kvstore", "tests/oracles")]
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", WORKER, directory, str(seed), str(seconds), *flags],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
+
+
+def go(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+def told(process: subprocess.Popen[str], seconds: float) -> Any:
+    out, err = process.communicate(timeout=seconds + 120)
+    assert process.returncode == 0, err
+    return json.loads(out)
+
+
 def run_together(directory: Path, seconds: float, *flags: str) -> list[Any]:
     """Run three workers at once; return what each printed."""
-    paths = [str(WORKER.parents[2] / part) for part in ("kvstore", "tests/oracles")]
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-W", "error", WORKER, directory, str(seed), str(seconds), *flags],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        )
-        for seed in range(3)
-    ]
+    started = [start(directory, seed, seconds, *flags) for seed in range(3)]
     for process in started:
-        assert process.stdout is not None
-        process.stdout.readline()
-    told = []
-    for process in started:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in started:
-        out, err = process.communicate(timeout=seconds + 120)
-        assert process.returncode == 0, err
-        told.append(json.loads(out))
-    return told
+        go(process)
+    return [told(process, seconds) for process in started]
 
 
 def check(directory: Path, acknowledged: list[list[int]], max_bytes: int) -> None:
@@ -65,9 +72,9 @@ def check(directory: Path, acknowledged: list[list[int]], max_bytes: int) -> Non
     "seconds", [0.7, pytest.param(60, marks=pytest.mark.stress)], ids=["short", "a minute"]
 )
 def test_nothing_that_three_processes_publish_is_lost(tmp_path: Path, seconds: float) -> None:
-    told = run_together(tmp_path / "kv", seconds)
-    acknowledged = [path for paths, _counts in told for path in paths]
-    assert all(counts["committed"] > 0 for _paths, counts in told)
+    found = run_together(tmp_path / "kv", seconds)
+    acknowledged = [path for paths, _counts in found for path in paths]
+    assert all(counts["committed"] > 0 for _paths, counts in found)
     check(tmp_path / "kv", acknowledged, 1 << 30)
 
 
@@ -77,6 +84,22 @@ def test_nothing_that_three_processes_publish_is_lost(tmp_path: Path, seconds: f
     ids=["short", "longer"],
 )
 def test_three_processes_that_drop_what_others_want(tmp_path: Path, seconds: float) -> None:
-    told = run_together(tmp_path / "kv", seconds, "drop")
-    assert sum(counts.get("dropped", 0) for _paths, counts in told) > 0
+    found = run_together(tmp_path / "kv", seconds, "drop")
+    assert sum(counts.get("dropped", 0) for _paths, counts in found) > 0
     check(tmp_path / "kv", [], 2 << 20)
+
+
+@pytest.mark.stress
+def test_processes_killed_at_any_moment_hinder_nobody(tmp_path: Path) -> None:
+    """Also within what no step of ours divides, such as a commit of LMDB."""
+    draw, directory = random.Random(7), tmp_path / "kv"
+    stays = start(directory, 0, 5, "drop")
+    go(stays)
+    for seed in range(1, 6):
+        victim = start(directory, seed, 60, "drop")
+        go(victim)
+        time.sleep(draw.uniform(0.1, 0.5))
+        victim.kill()
+        victim.communicate()
+    assert sum(told(stays, 5)[1].values()) > 0
+    check(directory, [], 2 << 20)
