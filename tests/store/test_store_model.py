@@ -38,7 +38,7 @@ def run(hands: Callable[..., list[Any]], examples: int, steps: int) -> None:
     )
 
 
-MANY = pytest.param(30, 40, marks=pytest.mark.stress)
+MANY = pytest.param(20, 40, marks=pytest.mark.stress)
 
 
 @pytest.mark.parametrize(("examples", "steps"), [(10, 20), MANY])
