@@ -21,9 +21,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from ced_kvstore import Store, Stream
+from ced_kvstore import Anchor, Store, Stream, drop
 from ced_kvstore.hashing import BLOCK_TOKENS
 from ced_kvstore.restore import idle_processors
+from ced_kvstore.rows import Tables
+from ced_kvstore.tree import Node
 
 Action = Callable[[int], object]
 
@@ -142,6 +144,34 @@ def bench_restore(
     return compared(path.stat().st_size, *times, "preadv")
 
 
+def bench_room(folder: Path, rounds: int = 50, blocks: int = 8) -> str:
+    """Let sessions grow in turn, block by block, and then others, in a budget for less than half of
+    all; count how often the whole tree is read once it is full."""
+    streams, looks, counts = [Stream("k", 3500)], [0], []
+    plain = drop.load
+
+    def counted(tables: Tables) -> dict[bytes, Node]:
+        looks[0] += 1
+        return plain(tables)
+
+    drop.load = counted
+    try:
+        with Store.open(folder, fingerprint={}, streams=streams, max_bytes=2 << 20) as store:
+            for start, n in product(range(rounds), range(1, blocks + 1)):
+                session, before = start + blocks - n, looks[0]
+                ids = [session << 20 | i for i in range(n * BLOCK_TOKENS)]
+                have = min(store.match(ids).blocks, n)
+                rows = {"k": bytes(3500 * (n - have))}
+                anchor = Anchor(store.hashes(ids)[-1], f"session:{session}")
+                done = store.commit(ids, first_block=have, rows=rows, anchors=[anchor])
+                assert done.reason is None, done
+                counts.append(looks[0] - before)
+    finally:
+        drop.load = plain
+    full = counts[counts.index(1) :]
+    return f"{sum(full)} looks at the whole tree in {len(full)} commits to a full store"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=131_072, help="tokens to match")
@@ -152,6 +182,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where to write (default: a temporary folder)")
     parser.add_argument("--cold", action="store_true", help="restore from disk, not from memory")
     parser.add_argument("--million", action="store_true", help="only this: a million blocks")
+    parser.add_argument("--room", action="store_true", help="only this: a store that stays full")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="ced-kv-bench-", dir=args.folder))
     load = os.getloadavg()[0]
@@ -166,8 +197,12 @@ def main() -> None:
             for line in bench_million(folder, args.tokens, args.repeats):
                 print(line, flush=True)
             return
+        if args.room:
+            print(f"room     {bench_room(folder / 'kv')}", flush=True)
+            return
         found = bench_match(folder / "kv", args.tokens, args.repeats)
         print(f"match    {args.tokens} tokens: {found}", flush=True)
+
         for block_bytes, n_streams in product(args.block_bytes, args.streams):
             streams = streams_of(block_bytes, n_streams)
             what = f"{args.blocks} blocks of {block_bytes} bytes, {n_streams} streams"

@@ -20,7 +20,7 @@ from cedagent.cli import (
     kv_usage,
     kv_why,
 )
-from cedagent.cli.kv_folder import NOTHING, folder_option, open_store
+from cedagent.cli.kv_folder import NOTHING, check_readable, folder_option, open_store
 from cedagent.cli.options import json_option, model_option
 from cedagent.cli.report import age, count, print_json, size
 
@@ -58,6 +58,7 @@ def ls(folder: Path | None, as_json: bool) -> int:
         return 0
     with store:
         anchors, stats = store.anchors()[::-1], store.stats()
+        check_readable(store, found=anchors or stats.blocks)
     if as_json:
         print_json({"anchors": anchors, "stats": stats})
         return 0
@@ -71,7 +72,7 @@ def ls(folder: Path | None, as_json: bool) -> int:
         kv_screen.show_table(header, rows, numbers=["tokens"])
     click.echo(
         f"{count(stats.blocks, 'block')}, {size(stats.bytes_on_disk)} on disk of at most "
-        f"{size(stats.max_bytes)}" + (f"; {stats.notice}" if stats.notice else "")
+        f"{size(stats.max_bytes)}"
     )
     return 0
 

@@ -99,7 +99,7 @@ def rm(
 def gc(dry_run: bool, folder: Path | None, as_json: bool) -> int:
     """Drop what nothing names, and give dead bytes back.
 
-    What a running chat uses stays.
+    What running programs looked up last stays.
     """
     store = open_store(folder)
     done = None
@@ -113,7 +113,7 @@ def gc(dry_run: bool, folder: Path | None, as_json: bool) -> int:
     elif dry_run:
         click.echo(
             f"there are {count(done.blocks, 'block')} that no label needs; with dead records up to "
-            f"{size(done.bytes)} could be given back; what running chats use stays"
+            f"{size(done.bytes)} could be given back; what running programs looked up last stays"
         )
     else:
         rest = f"; {done.reason}" if done.reason else ""
@@ -131,11 +131,13 @@ def drop_label(store: Store, label: str, *, purge: bool) -> Dropped | None:
     """
     if not any(anchor.label == label for anchor in store.anchors()):
         return None
-    return _measured(store, lambda: [store.remove(label, purge=purge)], label)
+    return _measured(store, lambda: store.remove(label, purge=purge), label)
 
 
 def _drop_blocks(store: Store, block: str | None, *, purge: bool) -> Dropped:
     """Remove what is anchored at a block, or everything."""
+    from ced_kvstore import Removal
+
     hashes = {anchor.block_hash for anchor in store.anchors()}
     if block is not None:
         hashes = {key for key in hashes if key.hex().startswith(block.lower())}
@@ -145,11 +147,12 @@ def _drop_blocks(store: Store, block: str | None, *, purge: bool) -> Dropped:
                 f"fits {len(hashes)}; `cedagent kv ls` lists them"
             )
 
-    def drop() -> list[Removal]:
-        removals = [store.remove(key, purge=purge) for key in sorted(hashes)]
+    def drop() -> Removal:
+        # All at once: what is needed by nothing else is then looked for once.
+        removal = store.remove(*hashes, purge=purge) if hashes else Removal(0, 0, 0)
         if block is None:
             store.evict(0)
-        return removals
+        return removal
 
     return _measured(store, drop, block or "everything")
 
@@ -171,21 +174,19 @@ def _collect(store: Store) -> Collected:
     return done
 
 
-def _measured(store: Store, drop: Callable[[], list[Removal]], name: str) -> Dropped:
+def _measured(store: Store, drop: Callable[[], Removal], name: str) -> Dropped:
     """Drop, and return what went; raises EngineError when nothing could."""
     before = store.stats()
     with kv_screen.busy(f"removing {name}"):
-        removals = drop()
+        removal = drop()
     after = store.stats()
-    anchors = sum(removal.anchors for removal in removals)
-    reason = "; ".join(dict.fromkeys(removal.reason for removal in removals if removal.reason))
-    if store.read_only or (reason and not anchors):
-        raise EngineError(f"the store keeps the blocks of {name}: {store.notice or reason}")
+    if store.read_only or (removal.reason and not removal.anchors):
+        raise EngineError(f"the store keeps the blocks of {name}: {store.notice or removal.reason}")
     return Dropped(
-        anchors=anchors,
-        blocks=max(before.blocks - after.blocks, sum(removal.blocks for removal in removals)),
-        bytes=sum(removal.bytes for removal in removals),
+        anchors=removal.anchors,
+        blocks=max(before.blocks - after.blocks, removal.blocks),
+        bytes=removal.bytes,
         left_disk=max(0, before.bytes_on_disk - before.bytes_index
                       - after.bytes_on_disk + after.bytes_index),
-        reason=reason or None,
+        reason=removal.reason,
     )  # fmt: skip

@@ -5,6 +5,7 @@ Knows how a store is opened when nobody asks for rows. Invariant: looking at a s
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,13 +34,18 @@ def folder_option(command: click.decorators.FC) -> click.decorators.FC:
 def open_store(folder: Path | None, *, create: bool = False) -> Store | None:
     """Open the store in a folder, the default one if None; return None when there is none.
 
+    With `create` a folder that is none becomes one.
+
     Raises EngineError for a folder that cannot be a store.
     """
     from ced_kvstore import Store, StoreError, Stream
 
     folder = (folder or kv_dir()).expanduser()
-    if not create and not folder.exists():
-        return None
+    if not create:
+        # What may not be looked into is for the store to refuse.
+        with contextlib.suppress(PermissionError):
+            if not (folder / "VERSION").exists():
+                return None
     try:
         return Store.open(folder, fingerprint={}, streams=[Stream("none", 1)])
     except StoreError as error:

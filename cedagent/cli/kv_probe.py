@@ -1,4 +1,4 @@
-"""What `kv selftest` runs in processes of their own: resumes from a store, and the logits after.
+"""What `kv selftest` runs in a process of its own: resumes from stores, and the logits after.
 
 The task is JSON on the command line and its answer JSON on stdout, so that a new process truly
 starts from what is on disk. It publishes nothing: what one resume adds must not help the next.
@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cedagent.cli import probe
 from cedagent.errors import CedError
+
+if TYPE_CHECKING:
+    from cedagent.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +34,40 @@ class Resumed:
 
 
 def resume_elsewhere(
-    *, model: str, kv: str, seed: int, known: Sequence[int], append: int
-) -> Resumed:
-    """Resume lengths of one text from a store in a new process; raises EngineError."""
-    task = {"model": model, "kv": kv, "seed": seed, "known": known, "append": append}
-    return Resumed(**probe.run_elsewhere("cedagent.cli.kv_probe", task, f"that resumes from {kv}"))
+    *, model: str, stores: Mapping[str, str], seed: int, known: Sequence[int], append: int
+) -> dict[str, Resumed]:
+    """Resume lengths of one text from each of some stores, all in one new process.
+
+    `stores` names folders, and the answer has the same names. Raises EngineError.
+    """
+    task = {"model": model, "stores": stores, "seed": seed, "known": known, "append": append}
+    purpose = f"that resumes from {', '.join(stores.values())}"
+    answer = probe.run_elsewhere("cedagent.cli.kv_probe", task, purpose)
+    return {name: Resumed(**found) for name, found in answer.items()}
 
 
-def resume(*, model: str, kv: str, seed: int, known: list[int], append: int) -> Resumed:
+def resume(
+    *, model: str, stores: dict[str, str], seed: int, known: list[int], append: int
+) -> dict[str, Resumed]:
     """Do so in this process."""
     from cedagent.engine import Engine
+
+    loaded = Engine.load(model)
+    text = probe.draw_ids(max(known), seed=seed, engine=loaded)
+    new = probe.draw_ids(append, seed=seed + 1, engine=loaded)
+    return {
+        name: _resume(loaded, Path(folder), [text[:n] for n in known], new)
+        for name, folder in stores.items()
+    }
+
+
+def _resume(
+    loaded: Engine, folder: Path, texts: Sequence[Sequence[int]], new: Sequence[int]
+) -> Resumed:
+    """Resume from one store, by an engine that knows no other sequence."""
+    from cedagent.engine import Engine
+    from cedagent.engine.prefix_store import open_store
+    from cedagent.engine.settings import Settings
 
     class Reader(Engine):
         """An engine that leaves its store as it finds it."""
@@ -47,12 +75,12 @@ def resume(*, model: str, kv: str, seed: int, known: list[int], append: int) -> 
         def publish(self, *args: Any, **options: Any) -> None:
             """Keep nothing."""
 
-    engine = Reader.load(model, kv=kv)
-    text = probe.draw_ids(max(known), seed=seed, engine=engine)
-    new = probe.draw_ids(append, seed=seed + 1, engine=engine)
+    store, refusal = open_store(loaded.family, loaded.model_dir, Settings(kv=folder))
+    engine = Reader(loaded.family, loaded.model_dir, store=store)
+    engine.take_notice(refusal)
     digests, reused, rerun = [], [], []
-    for n_tokens in known:
-        sequence = engine.sequence(text[:n_tokens])
+    for ids in texts:
+        sequence = engine.sequence(ids)
         used = sequence.prefill(new)
         reused.append(used.reused_disk)
         rerun.append(used.rerun)
@@ -64,6 +92,7 @@ def resume(*, model: str, kv: str, seed: int, known: list[int], append: int) -> 
 
 if __name__ == "__main__":
     try:
-        print(json.dumps(asdict(resume(**json.loads(sys.argv[1])))))
+        found = resume(**json.loads(sys.argv[1]))
     except CedError as error:
         sys.exit(str(error))
+    print(json.dumps({name: asdict(resumed) for name, resumed in found.items()}))

@@ -9,9 +9,10 @@ windows begin empty and are run again.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,6 @@ from cedagent.cli.report import print_json
 from cedagent.errors import EngineError
 
 if TYPE_CHECKING:
-    from cedagent.cli.kv_probe import Resumed
     from cedagent.engine import CedSequence, Engine
 
 LENGTHS = (1, 127, 128, 129, 255, 256, 257, 700)
@@ -33,8 +33,6 @@ BEYOND = 3 * BLOCK
 """Tokens after the longest in the store whose snapshot is to lie further on."""
 APPEND = 20
 SEED = 20260
-ROWS_AT = 128 + 4 * BLOCK
-"""Where rows begin in a block's record: behind its header and ids."""
 
 
 def run_selftest(model: Path, *, folder: Path | None = None, as_json: bool) -> int:
@@ -70,11 +68,58 @@ def _verdict(rows: Sequence[Compared]) -> str | None:
 
 
 def _compare(model: Path, folder: Path) -> tuple[list[Compared], list[str]]:
-    from cedagent.cli import kv_probe, probe
+    """Run every length in every way; return what came of it, and what the user should know."""
+    from cedagent.cli import kv_probe
+
+    here = _run_here(model, folder)
+    found = kv_probe.resume_elsewhere(
+        model=str(model), stores=here.stores, seed=SEED, known=list(LENGTHS), append=APPEND
+    )
+
+    def same(name: str, i: int) -> bool | None:
+        return found[name].digests[i] == here.cold[i] if name in found else None
+
+    def reused(name: str, i: int) -> int | None:
+        return found[name].reused[i] if name in found else None
+
+    rows = [
+        Compared(
+            tokens=n_tokens,
+            live=here.live[i] == here.cold[i],
+            ram=here.ram[i] == here.cold[i],
+            disk=found["near"].digests[i] == here.cold[i],
+            reused_disk=found["near"].reused[i],
+            rerun=found["near"].rerun[i],
+            no_snapshot=same("far", i),
+            rerun_no_snapshot=found["far"].rerun[i] if "far" in found else None,
+            reused_no_snapshot=reused("far", i),
+            moved=same("moved", i),
+            reused_moved=reused("moved", i),
+            damaged=same("damaged", i),
+            reused_damaged=reused("damaged", i),
+        )
+        for i, n_tokens in enumerate(LENGTHS)
+    ]
+    return rows, list(dict.fromkeys([*here.notices, *found["near"].notices]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """What this process found for each length, and the stores that it leaves to another one."""
+
+    cold: Sequence[str]
+    live: Sequence[str]
+    ram: Sequence[str]
+    stores: Mapping[str, str]
+    """Folders: near, and where there is something to try far, moved and damaged."""
+    notices: Sequence[str]
+
+
+def _run_here(model: Path, folder: Path) -> _Here:
+    from cedagent.cli import probe
     from cedagent.engine import Engine
 
-    near = folder / "kv"
-    engine = Engine.load(model, kv=near)
+    engine = Engine.load(model, kv=folder / "near")
     notices = list(engine.notices)
     text = probe.draw_ids(max(LENGTHS) + BEYOND, seed=SEED, engine=engine)
     ids = text[: max(LENGTHS)]
@@ -95,51 +140,24 @@ def _compare(model: Path, folder: Path) -> tuple[list[Compared], list[str]]:
         fork.close()
     if engine.store is None:
         raise EngineError("; ".join(notices) or "the prefix store cannot be opened")
+    is_whole = engine.store.match(ids).position >= max(LENGTHS) // BLOCK * BLOCK
     second = engine.store.hashes(ids)[1].hex()
     engine.close()
-    resume = partial(
-        kv_probe.resume_elsewhere, model=str(model), seed=SEED, known=list(LENGTHS), append=APPEND
-    )
-    disk, bare, moved, damaged = resume(kv=str(near)), None, None, None
+    names = ["near"]
     if engine.family.windows is not None:
-        bare = _without_snapshot(engine, folder / "far", text, resume)
+        _make_far(engine, folder / "far", text)
+        names.append("far")
     # What is not there can be neither carried nor damaged; the verdict says that it is not there.
-    if disk.reused[-1] >= LENGTHS[-1] // BLOCK * BLOCK:
-        moved = _carried(near, folder / "moved", resume)
-        _flip(near, second)
-        damaged = resume(kv=str(near))
-
-    def same(got: Resumed | None, i: int) -> bool | None:
-        return None if got is None else got.digests[i] == cold[i]
-
-    def reused(got: Resumed | None, i: int) -> int | None:
-        return None if got is None else got.reused[i]
-
-    rows = [
-        Compared(
-            tokens=n_tokens,
-            live=live[i] == cold[i],
-            ram=ram[i] == cold[i],
-            disk=disk.digests[i] == cold[i],
-            reused_disk=disk.reused[i],
-            rerun=disk.rerun[i],
-            no_snapshot=same(bare, i),
-            rerun_no_snapshot=None if bare is None else bare.rerun[i],
-            reused_no_snapshot=reused(bare, i),
-            moved=same(moved, i),
-            reused_moved=reused(moved, i),
-            damaged=same(damaged, i),
-            reused_damaged=reused(damaged, i),
-        )
-        for i, n_tokens in enumerate(LENGTHS)
-    ]
-    return rows, list(dict.fromkeys([*notices, *disk.notices]))
+    if is_whole:
+        _carry(folder / "near", folder / "moved")
+        shutil.copytree(folder / "near", folder / "damaged")
+        _flip(folder / "damaged", second)
+        names += ["moved", "damaged"]
+    return _Here(cold, live, ram, {name: str(folder / name) for name in names}, notices)
 
 
-def _without_snapshot(
-    engine: Engine, far: Path, text: Sequence[int], resume: partial[Resumed]
-) -> Resumed:
-    """Resume from a store whose one snapshot lies beyond all lengths."""
+def _make_far(engine: Engine, far: Path, text: Sequence[int]) -> None:
+    """Make a store whose one snapshot lies beyond all lengths."""
     from cedagent.engine import Engine
     from cedagent.engine.prefix_store import open_store
     from cedagent.engine.settings import Settings
@@ -150,11 +168,10 @@ def _without_snapshot(
     with_far = Engine(engine.family, engine.model_dir, store=store)
     with_far.sequence().prefill(text)
     with_far.close()
-    return resume(kv=str(far))
 
 
-def _carried(near: Path, moved: Path, resume: partial[Resumed]) -> Resumed:
-    """Resume from a copy of a store that went through an archive; raises EngineError."""
+def _carry(near: Path, moved: Path) -> None:
+    """Copy a store by way of an archive; raises EngineError."""
     from ced_kvstore import StoreError
     from cedagent.cli.kv_folder import open_store
 
@@ -169,21 +186,21 @@ def _carried(near: Path, moved: Path, resume: partial[Resumed]) -> Resumed:
         reason = str(error)
     if reason is not None:
         raise EngineError(f"an archive of the store does not arrive whole: {reason}")
-    return resume(kv=str(moved))
 
 
-def _flip(near: Path, block_hash: str) -> None:
+def _flip(folder: Path, block_hash: str) -> None:
     """Flip one bit of a block's rows on the disk."""
+    from ced_kvstore.read_plan import HEAD_BYTES
     from cedagent.cli.kv_folder import open_store
 
-    store = open_store(near)
+    store = open_store(folder)
     assert store is not None
     with store:
         found = store.show(block_hash)
-    with (near / found.file).open("r+b") as segment:
-        segment.seek(found.offset + ROWS_AT)
+    with (folder / found.file).open("r+b") as segment:
+        segment.seek(found.offset + HEAD_BYTES)
         byte = segment.read(1)[0]
-        segment.seek(found.offset + ROWS_AT)
+        segment.seek(found.offset + HEAD_BYTES)
         segment.write(bytes([byte ^ 1]))
 
 

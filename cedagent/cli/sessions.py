@@ -9,7 +9,7 @@ import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from cedagent.cli.options import json_option
 from cedagent.cli.report import age, disk_bytes, print_json, print_table, size
 from cedagent.errors import EngineError, SessionError
 from cedagent.paths import sessions_dir
+
+if TYPE_CHECKING:
+    from ced_kvstore import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,8 @@ def show(name: str, model: str | None, as_json: bool) -> int:
 def rm(names: tuple[str, ...], purge: bool, folder: Path | None, as_json: bool) -> int:
     """Remove sessions, and the blocks of the store that only they used.
 
-    Blocks that another session, a warmed prompt or a running chat uses stay.
+    Blocks that another session or a warmed prompt uses stay; so does what running programs looked
+    up last.
     """
     paths = {name: _path(name) for name in names}
     removed = []
@@ -99,8 +103,15 @@ def rm(names: tuple[str, ...], purge: bool, folder: Path | None, as_json: bool) 
         # and then none of the others is.
         for path in paths.values():
             held.callback(LogFile(path).close)
+        store, kept = None, None
+        try:
+            store = open_store(folder)
+        except EngineError as error:
+            kept = str(error)
+        if store is not None:
+            held.enter_context(store)
         for name, path in paths.items():
-            removed.append(_remove(name, path, folder, purge=purge))
+            removed.append(_remove(name, path, store, kept, purge=purge))
             if not as_json:
                 click.echo(_words(removed[-1]))
     if as_json:
@@ -108,20 +119,21 @@ def rm(names: tuple[str, ...], purge: bool, folder: Path | None, as_json: bool) 
     return 0
 
 
-def _remove(name: str, path: Path, folder: Path | None, *, purge: bool) -> Removed:
+def _remove(
+    name: str, path: Path, store: Store | None, kept: str | None, *, purge: bool
+) -> Removed:
     results = path.with_suffix(".results")
     log_bytes = path.stat().st_size + disk_bytes(results)
     path.unlink()
     shutil.rmtree(results, ignore_errors=True)
-    try:
-        store = open_store(folder)
-        if store is None:
-            return Removed(name, log_bytes, None)
-        with store:
-            return Removed(name, log_bytes, drop_label(store, f"session:{name}", purge=purge))
-    except EngineError as error:
-        # The log is what the user wanted gone; blocks that nobody names are evicted in time.
-        return Removed(name, log_bytes, None, str(error))
+    dropped = None
+    if store is not None:
+        try:
+            dropped = drop_label(store, f"session:{name}", purge=purge)
+        except EngineError as error:
+            # The log is what the user wanted gone; blocks that nobody names are evicted in time.
+            kept = str(error)
+    return Removed(name, log_bytes, dropped, kept)
 
 
 def _words(removed: Removed) -> str:

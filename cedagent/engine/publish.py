@@ -1,6 +1,7 @@
 """Publish: settled blocks of one sequence to the prefix store, with the anchor at their end.
 
-What the store cannot take becomes one line for the user; it is never an error in an answer.
+What the store cannot take becomes one line for the user; it is never an error in an answer. Nothing
+is pinned for an open sequence: its rows are in RAM, and what was dropped meanwhile is written anew.
 """
 
 from __future__ import annotations

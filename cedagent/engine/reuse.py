@@ -68,16 +68,23 @@ def take_known(
         return Reused(ram=ram, disk=0)
     match = store.match(ids)
     disk = _restore(family, state, match, store)
-    notice = None
-    if ram + disk < match.position and store.read_only and store.notice:
-        # The disk did not answer in time: nothing is known to be wrong with what is on it.
-        notice = store.notice
-    elif match.reason == "corrupt" or ram + disk < match.position:
-        notice = (
-            f"prefix store {store.directory}: the stored rows from token {ram + disk:,} on are "
-            "damaged and are encoded again; `cedagent kv verify` checks the rest"
-        )
-    return Reused(ram=ram, disk=disk, notice=notice)
+    return Reused(ram=ram, disk=disk, notice=_notice(store, match, ids, ram + disk))
+
+
+def _notice(store: Store, match: Match, ids: Sequence[int], taken: int) -> str | None:
+    """Return a line for the user when rows that should be there could not be used."""
+    if taken < match.position:
+        if store.read_only and store.notice:
+            # The disk did not answer in time: nothing is known to be wrong with what is on it.
+            return store.notice
+        # Another process may have dropped them between match and read.
+        match = store.match(ids)
+    if match.reason != "corrupt" and match.position <= taken:
+        return None
+    return (
+        f"prefix store {store.directory}: the stored rows from token {taken:,} on are damaged and "
+        "are encoded again; `cedagent kv verify` checks the rest"
+    )
 
 
 def _restore(family: Family[Any], state: State, match: Match, store: Store) -> int:

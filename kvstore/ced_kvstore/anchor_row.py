@@ -1,18 +1,24 @@
 """An anchor, packed: the payload of its record, and its row in the index.
 
-Knows their bytes and nothing of tables. Invariant: an anchor that comes out has the types that it
-must have, whoever wrote the bytes.
+Knows their bytes and nothing of tables. What an anchor may hold, Anchor itself checks, whoever
+wrote the bytes.
 """
 
 from __future__ import annotations
 
-import msgpack
+from typing import Any
 
-from ced_kvstore.errors import BadRecord
+import msgpack
+import xxhash
+
 from ced_kvstore.record import Place
 from ced_kvstore.results import Anchor
 
-_TYPES = ((str, str, bool, float, int), (str, str, bool, int, int))
+
+def key(anchor: Anchor) -> bytes:
+    """Return the key of an anchor's row: its block, then what stands for its label, which may be
+    longer than LMDB's keys."""
+    return anchor.block_hash + xxhash.xxh3_128_digest(anchor.label.encode())
 
 
 def payload(anchor: Anchor) -> bytes:
@@ -29,22 +35,21 @@ def row(anchor: Anchor, place: Place) -> bytes:
 
 
 def of_row(block_hash: bytes, raw: bytes) -> tuple[Anchor, Place]:
-    """Return an anchor and its record's place; raises BadRecord or one of errors.TROUBLE."""
+    """Return an anchor and its record's place; raises ValueError, TypeError, msgpack's."""
     *values, place = msgpack.unpackb(raw)
     return of_payload(block_hash, values), place_of(place)
 
 
-def of_payload(block_hash: bytes, values: object) -> Anchor:
-    """Return the anchor of a payload that was unpacked; raises BadRecord."""
-    if not isinstance(values, list) or tuple(map(type, values)) not in _TYPES:
-        raise BadRecord("an anchor's values are of other types")
-    return Anchor(block_hash, *values)
+def of_payload(block_hash: bytes, values: Any) -> Anchor:
+    """Return the anchor of a payload that was unpacked; raises ValueError or TypeError."""
+    label, kind, pinned, created, n_tokens = values
+    return Anchor(block_hash, label, kind, pinned, created, n_tokens)
 
 
 def place_of(values: object) -> Place:
-    """Return the place that three whole numbers say; raises BadRecord."""
+    """Return the place that three whole numbers say; raises TypeError."""
     if not isinstance(values, list) or [*map(type, values)] != [int, int, int]:
-        raise BadRecord("a place's values are of other types")
+        raise TypeError("a place's values are of other types")
     return Place(*values)
 
 

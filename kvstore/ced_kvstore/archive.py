@@ -59,7 +59,9 @@ def export(core: Core, path: Path, targets: Sequence[str | bytes] = ()) -> Archi
         ):
             raise StoreError("expected the name of a file outside the store's folder")
         selections, expected = select(core, targets)
-        fd = core.files.open(beside, write=True, create=True)
+        fd = core.files.create(beside)
+        if fd is None:
+            raise StoreError(f"{beside} is there already")
         try:
             done = _Export(core, fd, selections).run(expected)
             core.files.sync_data(fd)

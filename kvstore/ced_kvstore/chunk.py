@@ -24,9 +24,6 @@ refuse more, so a larger one needs another version of the archive."""
 MAX_SNAPSHOTS = 4096
 """Most snapshots in one chunk."""
 
-MAX_RECORD = 2**32 - 1
-"""Most bytes of one record's payload; its header has 32 bits for them."""
-
 NAME_BYTES = 32 + 32 + 16
 """Bytes of one block's key, parent and checksum."""
 

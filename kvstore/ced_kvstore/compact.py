@@ -7,6 +7,8 @@ process appends to.
 
 from __future__ import annotations
 
+import contextlib
+
 from ced_kvstore.core import Core
 from ced_kvstore.errors import BadRecord
 from ced_kvstore.index import Index
@@ -17,12 +19,20 @@ from ced_kvstore.rows import Tables
 BATCH_BYTES = 32 << 20
 """Bytes moved in one go; what is held in memory meanwhile."""
 
+INDEX_MARGIN = 64 << 10
+"""Bytes left for the pages that the next index transaction adds."""
+
 Placed = tuple[Place, Kind, bytes]
 
 
 def used_bytes(tables: Tables, index: Index) -> int:
     """Return what the budget limits: segments and index on disk."""
     return sum(end for end, _live in tables.segments().values()) + index.used_bytes()
+
+
+def live_bytes(tables: Tables) -> int:
+    """Return the bytes of live records."""
+    return sum(live for _end, live in tables.segments().values())
 
 
 def reclaim(core: Core, index: Index, to_bytes: int, max_moved: int) -> int:
@@ -67,8 +77,9 @@ def compact(core: Core, index: Index) -> int:
 def move_out(core: Core, index: Index, number: int) -> bool:
     """Move what is live in a segment behind what this process appends, then unlink it.
 
-    False, and nothing done, when another process appends to it. Records that turn out damaged are
-    left behind, blocks among them as bad. Raises one of errors.TROUBLE.
+    False, and nothing moved, when another process appends to it, or when the disk has no room for
+    the copies. Records that turn out damaged are left behind, blocks among them as bad. Raises one
+    of errors.TROUBLE.
     """
     with core.writer.claim(number) as is_ours:
         if not is_ours:
@@ -76,6 +87,8 @@ def move_out(core: Core, index: Index, number: int) -> bool:
         with index.read() as tables:
             placed = list(tables.placed(number))
             others = {n: since for n, since in tables.oldest_stamps().items() if n != number}
+        if placed and not _fits(core, sum(place.span for place, _kind, _key in placed)):
+            return False
         batch: list[Placed] = []
         size = 0
         for place, kind, key in placed:
@@ -86,6 +99,14 @@ def move_out(core: Core, index: Index, number: int) -> bool:
                 batch, size = [], 0
         _move(core, index, batch, others, then_drop=number)
         core.segments.drop(number)
+        # Else a power cut could bring purged bytes back.
+        core.files.sync_directory(core.segments.folder)
+    return True
+
+
+def _fits(core: Core, n_bytes: int) -> bool:
+    with contextlib.suppress(OSError):
+        return n_bytes + INDEX_MARGIN <= core.files.free_bytes(core.directory)
     return True
 
 
@@ -102,7 +123,7 @@ def _move(
     moved: list[Placed] = []
     lost: list[Placed] = []
     for place, kind, key in batch:
-        if kind is Kind.BLOCK and core.bad.get(key) == place:
+        if place in core.bad:
             lost.append((place, kind, key))
             continue
         try:

@@ -14,19 +14,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from ced_kvstore.errors import TROUBLE, BadRecord
+from ced_kvstore.errors import TROUBLE, BadIndex, BadRecord
 from ced_kvstore.files import Files
 from ced_kvstore.index import Index
 from ced_kvstore.leftovers import clear
-from ced_kvstore.locks import Company, Locks
+from ced_kvstore.locks import WHO_BARS, Company, Locks
 from ced_kvstore.pins import Pins
 from ced_kvstore.reader import Reader
 from ced_kvstore.record import Place
-from ced_kvstore.recover import open_alone, open_beside
+from ced_kvstore.recover import open_index
 from ced_kvstore.rows import Tables
 from ced_kvstore.segment import Segments
 from ced_kvstore.stats import Counters
-from ced_kvstore.version import VERSION_NAME, VERSION_TEXT, read_version
+from ced_kvstore.tree import decayed
+from ced_kvstore.version import prepare, read_version
 from ced_kvstore.writer import Writer, segment_limit
 
 T = TypeVar("T")
@@ -55,8 +56,10 @@ class Core:
         """Why nothing can be looked up at all."""
         self.touched: dict[bytes, tuple[float, int]] = {}
         """Recency not yet written: block -> (last use, hits)."""
-        self.bad: dict[bytes, Place] = {}
-        """Records found damaged, by the place they were found in."""
+        self.bad: dict[Place, bytes] = {}
+        """Blocks and snapshots found damaged: the place they were found in -> block."""
+        self.in_vain: object = None
+        """What the store looked like when nothing in it could be dropped."""
         self.users = 1
         self.pid = os.getpid()
         self._map_bytes = map_bytes
@@ -72,6 +75,10 @@ class Core:
         """Change the byte budget."""
         self.max_bytes = max_bytes
         self.writer.limit = segment_limit(max_bytes)
+
+    def budget(self, tables: Tables) -> int:
+        """Return the byte budget: what the folder was last given, by whichever process."""
+        return (tables.get_meta("budget") or self.max_bytes + 1) - 1
 
     # Opening.
 
@@ -94,10 +101,14 @@ class Core:
         try:
             company = self.locks.join()
             if company is not Company.BARRED:
-                self._index = self._open_index(company, ours)
-                self.read_only = company is Company.ALONE and not self.locks.share()
+                alone = company is Company.ALONE
+                prepare(self.files, self.directory, ours=ours)
+                self._index = open_index(
+                    self.files, self.directory, self.segments, self._map_bytes, alone=alone
+                )
+                self.read_only = alone and not self.locks.share()
             if self.read_only:
-                self.fail(f"it is in use by {Company.BARRED.value}")
+                self.fail(f"it is in use by {WHO_BARS}")
         finally:
             if self.read_only:
                 # What cannot be written may still be read, as a reader does.
@@ -105,22 +116,6 @@ class Core:
                     self._index.close()
                     self._index = None
                 self.locks.leave()
-
-    def _open_index(self, company: Company, ours: bool) -> Index:
-        # A folder with other things in it may be shared on purpose; then only our own folders in
-        # it are made private.
-        if ours or {*self.files.names(self.directory)} <= {"LOCK", "OPEN"}:
-            self.files.make_private(self.directory)
-        for name in ("index", "pins", "seg"):
-            self.files.make_directory(self.directory / name)
-            self.files.make_private(self.directory / name)
-        # Two processes may have found a new folder at once.
-        if read_version(self.files, self.directory) is None:
-            self.files.write_small(self.directory / VERSION_NAME, VERSION_TEXT)
-        folder = self.directory / "index"
-        if company is Company.BESIDE:
-            return open_beside(self.files, folder, self._map_bytes)
-        return open_alone(self.files, folder, self.segments, self._map_bytes)
 
     # Reading.
 
@@ -131,19 +126,28 @@ class Core:
             raise BadRecord("opened before a fork; open the store after it, or use spawn")
         if self.disabled:
             raise BadRecord(self.disabled)
-        with (self._index or self._reader.index()).read() as tables:
-            yield tables
+        try:
+            with (self._index or self._reader.index()).read() as tables:
+                yield tables
+        except BadIndex as error:
+            self.fail(error)
+            raise
 
     def quarantine(self, key: bytes, place: Place) -> None:
-        """Remember a damaged record; the index learns it with the next commit."""
-        if self.bad.get(key) != place:
-            self.bad[key] = place
+        """Remember a damaged block; the index learns it with the next commit."""
+        if place not in self.bad:
+            self.bad[place] = key
             self.counters.blocks_bad += 1
 
     def is_bad(self, key: bytes, tables: Tables) -> bool:
         """Say whether a block is known as damaged; also False when there is none."""
         entry = tables.block(key)
-        return entry is not None and (entry.bad or self.bad.get(key) == entry.place)
+        return entry is not None and (entry.bad or entry.place in self.bad)
+
+    def has_snapshot(self, key: bytes, tables: Tables) -> bool:
+        """Say whether a block has a snapshot that is not known as damaged."""
+        place = tables.snapshot(key)
+        return place is not None and place not in self.bad
 
     def touch(self, key: bytes) -> None:
         """Remember one use of a block, whose path is from here on the one in use."""
@@ -166,11 +170,12 @@ class Core:
     # Writing and leaving.
 
     def fail(self, error: BaseException | str) -> None:
-        """Write no more; the first call leaves the one notice."""
-        self.read_only = True
+        """Write no more, unless `verify` can mend it; the first call leaves the one notice."""
+        self.read_only |= not isinstance(error, BadIndex)
         if self.notice is None:
             text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            self.notice = f"prefix store {self.directory}: {text}; nothing new is stored"
+            end = "" if isinstance(error, BadIndex) else "; nothing new is stored"
+            self.notice = f"prefix store {self.directory}: {text}{end}"
 
     def change(self, change: Callable[[Core, Index], T], otherwise: Callable[[str], T]) -> T:
         """Run a change if this process may write; trouble ends its writing, with one notice."""
@@ -183,7 +188,7 @@ class Core:
                 return change(self, self._index)
             except TROUBLE as error:
                 self.fail(error)
-                return otherwise("read_only")
+                return otherwise("read_only" if self.read_only else "disabled")
 
     def publish(self, index: Index, change: Callable[[Tables], T]) -> T:
         """Run `change` in one write transaction, and write down what was only remembered: recency
@@ -196,14 +201,17 @@ class Core:
                 if tables.block(key) is not None:
                     before, old = tables.heat(key)
                     tables.put_heat(key, last, decayed(old, last - before) + hits)
-            for key, place in bad.items():
+            for place, key in bad.items():
                 tables.mark_bad(key, place)
             return result
 
         result = index.write(whole)
         # Other threads go on matching and reading meanwhile.
-        _forget(self.touched, touched)
-        _forget(self.bad, bad)
+        for key, use in touched.items():
+            if self.touched.get(key) == use:
+                del self.touched[key]
+        for place in bad:
+            del self.bad[place]
         return result
 
     def stop(self) -> None:
@@ -228,22 +236,14 @@ class Core:
     def _leave(self, index: Index, *, tidy: bool) -> None:
         try:
             with self.locks.opening() as is_ours:
-                is_last = tidy and is_ours and self.locks.is_last()
-                if is_last:
-                    clear(self.files, index, self.segments)
-                index.close()
-                if is_last:
-                    index.seal()
+                try:
+                    if tidy and is_ours and self.locks.is_last():
+                        clear(self.files, index, self.segments)
+                        index.close()
+                        index.seal()
+                finally:
+                    index.close()
+                    # Whoever waits for OPEN would else find LOCK exclusive, and take no part.
+                    self.locks.leave()
         finally:
             index.close()
-
-
-def _forget(now: dict[bytes, T], then: dict[bytes, T]) -> None:
-    for key, value in then.items():
-        if now.get(key) == value:
-            now.pop(key, None)
-
-
-def decayed(hits: float, seconds: float) -> float:
-    """Return what is left of some hits after a time; half after a day."""
-    return float(hits * 0.5 ** (max(0.0, seconds) / 86_400))

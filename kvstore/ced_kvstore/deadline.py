@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ced_kvstore.core import Core
-from ced_kvstore.errors import TROUBLE
 
 T = TypeVar("T")
 
@@ -83,14 +82,15 @@ def wait(core: Core, ended: Sequence[threading.Lock], seconds: float) -> None:
 
 
 def timed(core: Core, call: Callable[[], T], seconds: float) -> T:
-    """Return what `call` returns; raises one of errors.TROUBLE, as `call` does, or TimeoutError."""
+    """Return what `call` returns; raises what `call` does, or TimeoutError."""
     results: list[T] = []
     errors: list[Exception] = []
 
     def work() -> None:
         try:
             results.append(call())
-        except TROUBLE as error:
+        # Whatever it is, it is for who asked, who would else look for a result that is not there.
+        except Exception as error:
             errors.append(error)
 
     wait(core, [start(work)], seconds)

@@ -12,10 +12,11 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from ced_kvstore.compact import live_bytes
 from ced_kvstore.core import Core
 from ced_kvstore.index import Index
 from ced_kvstore.rows import Tables
-from ced_kvstore.tree import Node, load, path, worth
+from ced_kvstore.tree import Node, load, paths, worth
 
 BATCH_BLOCKS = 1000
 """Most blocks looked at in one transaction, so that other processes need not wait for long."""
@@ -39,10 +40,13 @@ class Rule:
 def drop(core: Core, index: Index, rule: Rule) -> int | None:
     """Drop blocks in the order of their worth; return how many, None when pins are unreadable.
 
-    The tree is read once, outside of any write transaction; each batch looks again whether what it
-    takes is still a leaf that nothing keeps. The caller holds the lease. Raises one of TROUBLE.
+    The tree is read once, outside of any write transaction, and not at all when little enough is
+    live; each batch looks again whether what it takes is still a leaf that nothing keeps. The
+    caller holds the lease. Raises one of TROUBLE.
     """
     with index.read() as tables:
+        if live_bytes(tables) <= rule.live_bytes:
+            return 0
         nodes = load(tables)
     order = iter(sorted(nodes.values(), key=worth))
     count, taken = 0, _Taken()
@@ -82,8 +86,8 @@ def _take(
         return _Taken(0, True, False)
     if core.pins.incoming:
         used.add(core.pins.incoming)
-    kept = {*rule.keep}.union(*(path(nodes, key) for key in used))
-    live, count, now = sum(live for _end, live in tables.segments().values()), 0, time.time()
+    kept = paths(nodes, used).union(rule.keep)
+    live, count, now = live_bytes(tables), 0, time.time()
     for node in batch:
         if live <= rule.live_bytes:
             return _Taken(count, True)

@@ -4,16 +4,14 @@
     └── VersionError   the directory was written by another format version
 
 Trouble with disk content or with the disk itself is never raised from `match`, `read` or `commit`:
-it is a miss, or a commit of nothing, with a reason. These errors come out of `Store.open` only, and
-`ValueError` / `TypeError` out of any door that is called with wrong arguments.
+it is a miss, or a commit of nothing, with a reason. These errors come out of `Store.open`, `export`
+and `import_` only, `ValueError` / `TypeError` out of any door that is called with wrong arguments
+(`show`: also for a block that cannot be looked up).
 """
 
 from __future__ import annotations
 
-import struct
-
 import lmdb
-import msgpack
 
 
 class StoreError(Exception):
@@ -28,20 +26,15 @@ class BadRecord(Exception):
     """A record on disk is not what it should be. Internal: becomes a miss with this reason."""
 
 
+class BadIndex(BadRecord):
+    """A row of the index is not one. Internal: becomes a miss and a notice, until
+    `verify(fix=True)` has the index built anew."""
+
+
 class Stale(Exception):
     """What was planned does not fit what other processes published meanwhile. Internal: nothing was
     changed, and it is planned again."""
 
 
-TROUBLE = (
-    OSError,
-    lmdb.Error,
-    BadRecord,
-    struct.error,
-    msgpack.UnpackException,
-    ValueError,
-    TypeError,
-    LookupError,
-    OverflowError,
-)
+TROUBLE = (OSError, lmdb.Error, BadRecord)
 """What a damaged disk or index can raise; the doors of the store turn it into a reason."""

@@ -12,27 +12,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ced_kvstore import compact
-from ced_kvstore.compact import reclaim, used_bytes
+from ced_kvstore.compact import INDEX_MARGIN, live_bytes, reclaim, used_bytes
 from ced_kvstore.core import Core
-from ced_kvstore.drop import UNREADABLE, Rule, drop
+from ced_kvstore.drop import UNREADABLE, Rule, drop, in_use
 from ced_kvstore.index import Index
 from ced_kvstore.locks import BUSY
 from ced_kvstore.results import Collected
 
 HIGH = 0.9
-"""Share of the budget above which something is dropped."""
+"""Share of the budget above which room is made: dead bytes are given back, if they are enough."""
 
-LOW = 0.8
-"""Share of the budget to come down to, so that not every commit has to drop something."""
+LIVE_HIGH = 0.8
+"""Share of the budget above which what is live is dropped, too. The less of it there is beside dead
+bytes, the less has to be moved to give these back."""
+
+LIVE_LOW = 0.7
+"""Share to come down to then, so that not every commit has to look for what to drop."""
 
 CALL_BLOCKS = 20_000
 """Most blocks dropped by one commit; the next one goes on."""
 
 MOVED_SEGMENTS = 4
 """Most bytes moved to make room for one commit, in full segments, beside four times its own."""
-
-INDEX_MARGIN = 64 << 10
-"""Bytes left for the pages that the next index transaction adds."""
 
 FULL = "the byte budget is full of pinned blocks and the path in use"
 
@@ -52,6 +53,10 @@ class _Budget:
     """What is used and what may be."""
 
     used: int
+    live: int
+    """What of it would be left if no dead byte were."""
+    stamp: int
+    """The newest commit or removal."""
     limit: int
     reason: str
     """What sets the limit."""
@@ -74,9 +79,7 @@ def make_room(core: Core, index: Index, need: int, *, keep: Sequence[bytes]) -> 
             if not is_ours:
                 reason = BUSY
             else:
-                live = int(LOW * now.limit) - need - index.used_bytes()
-                rule = Rule("byte budget", keep, max(0, live), CALL_BLOCKS)
-                if now.is_over(need, HIGH) and drop(core, index, rule) is None:
+                if now.is_over(need, HIGH) and not _drop(core, index, now, need, keep):
                     reason = UNREADABLE
                 target = int(HIGH * now.limit) - need
                 reclaim(core, index, target, MOVED_SEGMENTS * core.writer.limit + 4 * need)
@@ -84,27 +87,46 @@ def make_room(core: Core, index: Index, need: int, *, keep: Sequence[bytes]) -> 
     return Room(max(0, now.limit - now.used - INDEX_MARGIN), reason)
 
 
+def _drop(core: Core, index: Index, now: _Budget, need: int, keep: Sequence[bytes]) -> bool:
+    """Drop blocks if too much is live, not only too much dead; False when pins are unreadable."""
+    if now.live + need <= LIVE_HIGH * now.limit:
+        return True
+    with index.read() as tables:
+        tip = next((key for key in reversed(keep) if tables.block(key)), None)
+    used = in_use(core)
+    state = (now.live, now.stamp, core.pins.incoming, tip, used)
+    # When all is pinned, reading the whole tree once more for each commit finds nothing new.
+    if used is not None and state == core.in_vain:
+        return True
+    live = int(LIVE_LOW * now.limit) - need - index.used_bytes()
+    count = drop(core, index, Rule("byte budget", keep, max(0, live), CALL_BLOCKS))
+    core.in_vain = None if count else state
+    return count is not None
+
+
 def _measure(core: Core, index: Index) -> _Budget:
     with index.read() as tables:
-        used, purges = used_bytes(tables, index), tables.purges()
+        core.set_budget(core.budget(tables))
+        used, live = used_bytes(tables, index), live_bytes(tables) + index.used_bytes()
+        stamp, is_purge_due = tables.get_meta("stamp"), bool(tables.purges())
+    limit, reason = core.max_bytes, FULL
     with contextlib.suppress(OSError):
         free = core.files.free_bytes(core.directory)
-        if used + free < core.max_bytes:
-            return _Budget(used, used + free, "the disk is nearly full", bool(purges))
-    return _Budget(used, core.max_bytes, FULL, bool(purges))
+        if used + free < limit:
+            limit, reason = used + free, "the disk is nearly full"
+    return _Budget(used, live, stamp, limit, reason, is_purge_due)
 
 
 def take_budget(core: Core, index: Index, given: int | None) -> None:
-    """Take up the budget given, which the folder keeps, or without one the budget that it kept.
+    """Take up the budget given, which then is the folder's, or without one the folder's.
 
-    A store that has more than that is brought down to it.
+    A store that has more than that is brought down to it; other processes follow.
     """
     with index.read() as tables:
         kept = tables.get_meta("budget")
-    if given is None:
-        core.set_budget(kept or core.max_bytes)
-    elif given != kept:
-        index.write(lambda tables: tables.put_meta("budget", given))
+    # One more than it is: a budget of 0 is one, too.
+    if given is not None and given + 1 != kept:
+        index.write(lambda tables: tables.put_meta("budget", given + 1))
     if _measure(core, index).is_over(0):
         make_room(core, index, 0, keep=())
 

@@ -60,6 +60,19 @@ class Fingerprint:
         return cls(ordered, hashlib.sha256(msgpack.packb(ordered)).digest())
 
     @classmethod
+    def known(cls, fields: object, digest: bytes) -> Fingerprint:
+        """Return the fingerprint of fields that somebody wrote down as those of a digest.
+
+        Raises ValueError or TypeError when they are not.
+        """
+        if not isinstance(fields, dict):
+            raise TypeError("a fingerprint's fields are none")
+        made = cls.from_fields(fields)
+        if made.digest != digest:
+            raise ValueError("a fingerprint's fields are those of another one")
+        return made
+
+    @classmethod
     def of(cls, fields: Mapping[str, Value], streams: Sequence[Stream]) -> Fingerprint:
         """Join the caller's fields with the format version and the streams' names and sizes."""
         full: dict[str, Value] = dict(fields)

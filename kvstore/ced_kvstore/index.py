@@ -1,4 +1,4 @@
-"""The LMDB environment of the index: transactions, growth, and whether its file can be trusted.
+"""The LMDB environment of the index: its transactions and its growth.
 
 Several processes have it open for writing; LMDB's own lock puts their transactions in order. Knows
 tables by name and nothing of their rows (rows.py does). Invariants: no memory of LMDB leaves a
@@ -8,15 +8,16 @@ transaction, and the map grows only while no transaction of this process is open
 from __future__ import annotations
 
 import contextlib
-import importlib
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import lmdb
-import xxhash
+import msgpack
 
-from ced_kvstore.errors import BadRecord
+from ced_kvstore import seal
+from ced_kvstore.errors import BadIndex, BadRecord
 from ced_kvstore.files import Files
 from ced_kvstore.gate import Gate
 from ced_kvstore.rows import Tables
@@ -30,7 +31,19 @@ MAP_BYTES = 1 << 30
 GROW_AT = 0.7
 """Share of the map in use at which it doubles."""
 
-_CHECK = "CHECK"
+_NO_ROW = (
+    struct.error,
+    msgpack.UnpackException,
+    ValueError,
+    TypeError,
+    LookupError,
+    OverflowError,
+    lmdb.BadValsizeError,
+)
+"""What comes of a row that the store cannot have written. Of an argument neither: whoever asks has
+checked it."""
+
+_NOT_OURS = "a row of its index is not one; what it is about is missed until `kv verify --fix`"
 
 
 class Index:
@@ -46,7 +59,7 @@ class Index:
         locked: bool = True,
         guard: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
-        """Open the index in `folder`, which `check` has passed or another process has open.
+        """Open the index in `folder`, which `seal.check` has passed or another process has open.
 
         Raises BadRecord when it is no index, else OSError or lmdb.Error.
 
@@ -60,10 +73,9 @@ class Index:
         data = folder / "data.mdb"
         if not writable and not files.size(data):
             raise BadRecord("there is no index")
-        if writable and files.read_small(folder / _CHECK) is not None:
-            # From here on the file changes, so its sum is void until `seal` writes a new one.
-            files.unlink(folder / _CHECK)
-            files.sync_directory(folder)
+        if writable:
+            # From here on the file changes.
+            seal.void(files, folder)
         self._env = files.open_index(
             folder,
             map_size=max(map_bytes, 2 * files.size(data)),
@@ -105,15 +117,21 @@ class Index:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Tables]:
-        """A short read transaction; everything taken out of it is a copy."""
+        """A short read transaction; everything taken out of it is a copy.
+
+        Raises lmdb.Error, or BadIndex where a row is not one.
+        """
         with self._guard(), self._transaction(write=False) as txn:
-            yield Tables(txn, self._tables)
+            try:
+                yield Tables(txn, self._tables)
+            except _NO_ROW as error:
+                raise BadIndex(_NOT_OURS) from error
 
     def write(self, change: Callable[[Tables], T]) -> T:
         """Run `change` in one write transaction and publish it; it runs again if the map was full.
 
-        Waits for the transactions of other processes. Raises OSError or lmdb.Error, or what
-        `change` does; then nothing was changed.
+        Waits for the transactions of other processes. Raises OSError or lmdb.Error, BadIndex where
+        a row is not one, or what `change` does; then nothing was changed.
         """
         # A reader that was killed would keep old pages from being used again.
         self._env.reader_check()
@@ -126,6 +144,8 @@ class Index:
                     return result
             except lmdb.MapFullError:
                 self._double()
+            except _NO_ROW as error:
+                raise BadIndex(_NOT_OURS) from error
 
     def wait_for_writers(self) -> None:
         """Return when every write transaction begun before has ended, in all processes."""
@@ -179,58 +199,4 @@ class Index:
 
     def seal(self) -> None:
         """Leave a sum of the file behind; it was closed, and no other process writes."""
-        self._files.write_small(self._folder / _CHECK, _sum(self._files, self._folder / "data.mdb"))
-
-
-def erase(files: Files, folder: Path) -> None:
-    """Remove an index that is to be rebuilt."""
-    for name in ("data.mdb", "lock.mdb", _CHECK):
-        files.unlink(folder / name)
-
-
-def _sum(files: Files, path: Path) -> bytes:
-    # 574 MB that the system has in memory take 0.2 s; a map instead of reads was no faster, and
-    # would die of a file that somebody truncates.
-    digest, buffer, offset = xxhash.xxh3_128(), memoryview(bytearray(1 << 20)), 0
-    fd = files.open(path)
-    try:
-        while got := files.preadv(fd, [buffer], offset):
-            digest.update(buffer[:got])
-            offset += got
-    finally:
-        files.close(fd)
-    return digest.hexdigest().encode() + b"\n"
-
-
-def check(files: Files, folder: Path, *, walk: bool) -> None:
-    """Raise BadRecord for a file that LMDB must not map: it trusts every page it finds.
-
-    After a clean close the sum of the whole file decides. Without one, `walk` says that no process
-    has the index open: the last one was killed. Nothing that LMDB committed can be torn by that,
-    and its pages are synced before they are named, so what remains is a disk that lies when the
-    power goes, and damage by other hands; both can make LMDB die of a signal, and nothing short of
-    reading every page finds them. So every page is walked, in Python: some 4 s of processor time
-    for a million blocks, which few stores have (10 GB of a model's rows are some 10,000), and no
-    more than it would take to build the index anew.
-    """
-    data = folder / "data.mdb"
-    if not files.size(data):
-        return
-    sealed = files.read_small(folder / _CHECK)
-    if sealed is not None:
-        # A writer may have begun between a reader's two reads; then the sum is gone by now.
-        if sealed == _sum(files, data) or (not walk and files.read_small(folder / _CHECK) is None):
-            return
-        raise BadRecord("the index is damaged")
-    if not walk:
-        return
-    try:
-        verifier = importlib.import_module("lmdb.verify")
-    except ImportError:  # py-lmdb before 3.0 has none; LMDB's own checks must do.
-        return
-    try:
-        problems = verifier.verify(str(data))
-    except (verifier.VerifyError, OSError) as error:
-        raise BadRecord(f"the index is damaged: {error}") from None
-    if problems:
-        raise BadRecord(f"the index is damaged: {problems[0]}")
+        seal.leave(self._files, self._folder)

@@ -11,6 +11,7 @@ from ced_kvstore.files import Files
 from ced_kvstore.index import Index
 from ced_kvstore.record import ALIGN, HEADER_BYTES, Place
 from ced_kvstore.segment import Segments
+from ced_kvstore.tables import INDEX_VERSION
 from ced_kvstore.writer import Writer
 
 
@@ -19,8 +20,9 @@ def clear(files: Files, index: Index, segments: Segments) -> None:
 
     For a process that is alone. Raises OSError or lmdb.Error.
     """
-    with index.read() as tables:
-        known = tables.segments()
+    known = _known(index)
+    if known is None:
+        return
     for number in segments.numbers():
         end, _live = known.get(number, (0, 0))
         if number not in known:
@@ -34,8 +36,9 @@ def sweep(writer: Writer, index: Index, segments: Segments) -> None:
 
     Raises OSError or lmdb.Error.
     """
-    with index.read() as tables:
-        known = tables.segments()
+    known = _known(index)
+    if known is None:
+        return
     for number in segments.numbers():
         if number in known:
             continue
@@ -43,6 +46,13 @@ def sweep(writer: Writer, index: Index, segments: Segments) -> None:
         with writer.claim(number) as is_ours, index.read() as tables:
             if is_ours and number not in tables.segments():
                 segments.drop(number)
+
+
+def _known(index: Index) -> dict[int, tuple[int, int]] | None:
+    """Return the segments that the index knows, None when it is to be built anew: then what it does
+    not know may well be good."""
+    with index.read() as tables:
+        return tables.segments() if tables.get_meta("version") == INDEX_VERSION else None
 
 
 def _blot(files: Files, segments: Segments, number: int, end: int) -> None:

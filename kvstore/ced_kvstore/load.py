@@ -1,12 +1,13 @@
 """Read matched blocks into the caller's buffers, and snapshots.
 
 Knows which record is the right one, and what to do about one that is not. Invariants: a block
-counts only after its header, its ids and the checksum of its payload were compared; a damaged
-record is told from one that was moved, or that could not be read at all.
+counts only after its header, its ids and the checksum of its payload were compared; a record that
+is damaged, or that its disk twice fails to give, is told from one that was moved.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from functools import partial
 
 from ced_kvstore.core import Core
 from ced_kvstore.deadline import DEADLINES, timed
-from ced_kvstore.errors import TROUBLE
+from ced_kvstore.errors import TROUBLE, BadRecord
 from ced_kvstore.hashing import FORMAT_VERSION, IDS_BYTES, Fingerprint
 from ced_kvstore.read_plan import Rows, Span
 from ced_kvstore.record import HEADER_BYTES, MAGIC, Kind, Place, checksum
@@ -82,13 +83,13 @@ class Loader:
         return self._match.hashes[self._first + index]
 
     def _places(self, indices: Iterable[int]) -> dict[int, Place]:
-        places = {}
+        places, bad = {}, self._core.bad
         with self._core.read() as tables:
             for index in indices:
                 key = self._hash(index)
                 entry = tables.block(key)
                 # What `Core.is_bad` says, without asking the index twice.
-                if entry and not entry.bad and self._core.bad.get(key) != entry.place:
+                if entry and not entry.bad and not (bad and entry.place in bad):
                     places[index] = entry.place
         return places
 
@@ -125,14 +126,23 @@ def _by_segments(spans: Sequence[Span]) -> Iterable[list[Span]]:
 
 
 def load_snapshot(core: Core, fingerprint: Fingerprint, block_hash: bytes) -> bytes | None:
-    """Return a block's snapshot, None when there is none, or none that is whole."""
-    try:
-        with core.read() as tables:
-            place = tables.snapshot(block_hash)
-        if place is None:
-            return None
-        read = partial(core.segments.read_payload, place, Kind.SNAPSHOT, block_hash)
-        header, payload = timed(core, read, DEADLINES["snapshot"].within(place.length))
-    except TROUBLE:
-        return None
-    return bytes(payload) if header.fingerprint == fingerprint.short else None
+    """Return a block's snapshot, None when there is none, or none that is whole.
+
+    One that is not whole is not offered again, and the next commit that has a copy stores it anew.
+    """
+    with contextlib.suppress(*TROUBLE):
+        # Perhaps it was moved meanwhile, so look up once more.
+        for again in (False, True):
+            with core.read() as tables:
+                place = tables.snapshot(block_hash)
+            if place is None or place in core.bad:
+                break
+            read = partial(core.segments.read_payload, place, Kind.SNAPSHOT, block_hash)
+            try:
+                header, payload = timed(core, read, DEADLINES["snapshot"].within(place.length))
+            except BadRecord:
+                if again:
+                    core.bad[place] = block_hash
+            else:
+                return bytes(payload) if header.fingerprint == fingerprint.short else None
+    return None

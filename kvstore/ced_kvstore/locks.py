@@ -21,12 +21,14 @@ from ced_kvstore.errors import BadRecord
 from ced_kvstore.files import Files
 
 OPEN_WAIT_S = 30.0
-"""A process that checks or rebuilds a large index keeps others waiting; see index.check."""
+"""A process that checks or rebuilds a large index keeps others waiting; see seal.check."""
 
 LEASE_WAIT_S = 2.0
 
 BUSY = "another process is making room"
 """Why something was not dropped or moved."""
+
+WHO_BARS = "a reader that keeps writers out for moments, or an older version of the store"
 
 _PAUSE_S = 0.02
 _TRIES = 10
@@ -35,9 +37,9 @@ _TRIES = 10
 class Company(enum.Enum):
     """Who else writes in a directory."""
 
-    ALONE = "nobody"
-    BESIDE = "others"
-    BARRED = "a reader that keeps writers out for moments, or an older version of the store"
+    ALONE = enum.auto()
+    BESIDE = enum.auto()
+    BARRED = enum.auto()
 
 
 class Locks:

@@ -25,7 +25,7 @@ def find(core: Core, fingerprint: Fingerprint, raw_ids: bytes) -> Match:
                 break
             hashes.append(key)
             anchors += at
-            if has_snapshot:
+            if has_snapshot and not (core.bad and tables.snapshot(key) in core.bad):
                 snapshots.append(len(hashes) * 128)
     if len(raw_ids) < IDS_BYTES:
         reason = "short"

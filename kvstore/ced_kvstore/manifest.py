@@ -15,7 +15,6 @@ from typing import Any
 import msgpack
 
 from ced_kvstore.chunk import (
-    MAX_RECORD,
     MAX_SNAPSHOTS,
     NAME_BYTES,
     Chunk,
@@ -26,7 +25,8 @@ from ced_kvstore.chunk import (
 )
 from ced_kvstore.errors import StoreError
 from ced_kvstore.hashing import BLOCK_TOKENS, FORMAT_VERSION, Fingerprint, Value
-from ced_kvstore.results import Anchor, Stream
+from ced_kvstore.record import MAX_PAYLOAD
+from ced_kvstore.results import MAX_TEXT_BYTES, Anchor, Stream
 from ced_kvstore.schema import (
     MAX_TEXT,
     digest,
@@ -147,7 +147,7 @@ def _section(value: object, what: str, number: int) -> Section:
     most, one = blocks_each(streams), payload_bytes(streams) + NAME_BYTES
     blocks = _chunks(row, "blocks", what, number, most, one)
     number += len(blocks)
-    snapshots = _chunks(row, "snapshots", what, number, MAX_SNAPSHOTS, MAX_RECORD)
+    snapshots = _chunks(row, "snapshots", what, number, MAX_SNAPSHOTS, MAX_PAYLOAD)
     anchors = [
         _anchor(each, f"{what}: anchor {at}")
         for at, each in enumerate(list_of(row["anchors"], f"{what}: anchors"))
@@ -184,7 +184,7 @@ def _fingerprint(row: dict[str, Any], what: str) -> tuple[Fingerprint, tuple[Str
     made = Fingerprint.of(fields, streams)
     if not streams or made.fields != fields or made.digest != digest(row["digest"], what):
         fault(what, "fields that name its streams and have its digest", "they do not")
-    if len(msgpack.packb(fields)) > 16 * MAX_TEXT or payload_bytes(streams) > MAX_RECORD:
+    if len(msgpack.packb(fields)) > 16 * MAX_TEXT or payload_bytes(streams) > MAX_PAYLOAD:
         fault(what, "fields and blocks that fit a record", "they are larger")
     return made, tuple(streams)
 
@@ -211,8 +211,8 @@ def _anchor(value: object, what: str) -> Anchor:
     row = table_of(value, what, names)
     return Anchor(
         digest(row["block"], f"{what}: block"),
-        text(row["label"], f"{what}: label"),
-        text(row["kind"], f"{what}: kind"),
+        text(row["label"], f"{what}: label", MAX_TEXT_BYTES),
+        text(row["kind"], f"{what}: kind", MAX_TEXT_BYTES),
         flag(row["pinned"], f"{what}: pinned"),
         seconds(row["created"], f"{what}: created"),
         whole(row["n_tokens"], f"{what}: n_tokens", 0, _MAX_POSITION + BLOCK_TOKENS),

@@ -44,13 +44,13 @@ class Plan:
         return not (self.new or self.anchors or self.snapshots)
 
 
-def make_plan(core: Core, request: Request) -> Plan:
-    """Return what is new; one without hashes has nothing to stand on. Raises one of TROUBLE."""
+def make_plan(core: Core, request: Request) -> Plan | str:
+    """Return what is new, or why it has nothing to stand on. Raises one of TROUBLE."""
     root, first = request.fingerprint.root, request.first_block
     hashes = list(chain(root, request.raw_ids))
     with core.read() as tables:
         if first > 0 and tables.block(hashes[first - 1]) is None:
-            return Plan([], [], [], {}, 0, False, f"the path below block {first} is not stored")
+            return f"the path below block {first} is not stored"
 
         def is_missing(key: bytes) -> bool:
             return tables.block(key) is None or core.is_bad(key, tables)
@@ -77,7 +77,7 @@ def make_plan(core: Core, request: Request) -> Plan:
         for key, data in request.snapshots.items():
             if tables.block(key) is None and (key == root or key not in ends):
                 plan.reason = "a snapshot's block is not stored"
-            elif tables.snapshot(key) is None or core.is_bad(key, tables):
+            elif not core.has_snapshot(key, tables) or core.is_bad(key, tables):
                 plan.snapshots[key] = data
     return plan
 

@@ -12,11 +12,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ced_kvstore.compact import used_bytes
+from ced_kvstore.compact import INDEX_MARGIN, used_bytes
 from ced_kvstore.core import Core
 from ced_kvstore.entry import Entry
 from ced_kvstore.errors import Stale
-from ced_kvstore.evict import FULL, INDEX_MARGIN
+from ced_kvstore.evict import FULL
 from ced_kvstore.index import Index
 from ced_kvstore.plan import Plan, fit, is_news, make_plan, records_of
 from ced_kvstore.record import Kind, Place, Record
@@ -48,8 +48,8 @@ def commit(core: Core, index: Index, request: Request) -> Commit:
     reason = None
     for tries_left in reversed(range(_TRIES)):
         plan = make_plan(core, request)
-        if not plan.hashes and plan.reason:
-            return Commit(0, 0, plan.reason)
+        if isinstance(plan, str):
+            return Commit(0, 0, plan)
         skipped = len(plan.hashes) - request.first_block - len(plan.new)
         fit(core, index, request, plan)
         records = records_of(request, plan)
@@ -97,14 +97,14 @@ class _Change:
             elif record.kind is Kind.SNAPSHOT:
                 if not tables.block(record.key):
                     self._miss(done, _DROPPED)
-                elif tables.snapshot(record.key) is None or self._is_bad(tables, record.key):
+                elif not self._has_snapshot(tables, record.key):
                     tables.put_snapshot(record.key, place)
             elif record.kind is Kind.ANCHOR:
                 self._put_anchor(tables, next(anchors), place, done)
             elif not tables.has_fingerprint(record.key):
                 tables.put_fingerprint(record.key, self.request.fingerprint.fields, place)
         # What others filled meanwhile; half of the margin is for transactions that drop something.
-        if used_bytes(tables, self.index) + INDEX_MARGIN // 2 > self.core.max_bytes:
+        if used_bytes(tables, self.index) + INDEX_MARGIN // 2 > self.core.budget(tables):
             raise Stale(FULL)
         tables.put_meta("stamp", max(plan.stamp, tables.get_meta("stamp")))
         tips = [key for key in plan.hashes if key in added]
@@ -143,6 +143,9 @@ class _Change:
 
     def _is_bad(self, tables: Tables, key: bytes) -> bool:
         return self.core.is_bad(key, tables)
+
+    def _has_snapshot(self, tables: Tables, key: bytes) -> bool:
+        return self.core.has_snapshot(key, tables) and not self._is_bad(tables, key)
 
     def _miss(self, done: _Done, reason: str) -> None:
         if not self.is_last:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from ced_kvstore.errors import BadRecord
 from ced_kvstore.files import Files
-from ced_kvstore.index import Index, check
+from ced_kvstore.index import Index
 from ced_kvstore.locks import Company, Locks
+from ced_kvstore.seal import check
 
 
 class Reader:

@@ -25,6 +25,12 @@ MAGIC = b"CEDK"
 HEADER_BYTES = 128
 ALIGN = 4096
 
+MAX_PAYLOAD = 2**32 - 1
+"""Most bytes of one record's payload; its header has 32 bits for them."""
+
+MAX_SEGMENT = 2**31 - 1
+"""Highest number of a segment: more than there ever will be."""
+
 # magic, version, kind, payload length, position, stamp, key, parent, fingerprint id, checksum, zero
 _HEADER = struct.Struct("<4sHHIIQ32s32s16s16sI")
 _CRC = struct.Struct("<I")

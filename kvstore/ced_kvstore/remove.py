@@ -1,4 +1,4 @@
-"""Drop what one session, label or block kept: its anchors, and the blocks that only it needed.
+"""Drop what some labels or blocks kept: their anchors, and the blocks that only they needed.
 
 Knows the tree, the anchors and the pins. Invariants: a block that another anchor needs, or that a
 live process is using, stays with its whole path; what is dropped stays dropped when the index is
@@ -22,9 +22,10 @@ from ced_kvstore.locks import BUSY
 from ced_kvstore.record import Kind, Place, Record
 from ced_kvstore.results import Anchor, Removal
 from ced_kvstore.rows import Tables
-from ced_kvstore.tree import by_depth, load, path
+from ced_kvstore.tree import by_depth, load, paths
 
-KEYS_PER_RECORD = 10_000
+KEYS_PER_RECORD = 1_000
+"""So many, each with the longest label, are still a record that a rebuild reads."""
 
 _TRIES = 8
 """Stamps tried while other processes publish; each is twice as far above theirs as the last."""
@@ -39,10 +40,11 @@ class _Doomed:
     """Blocks that would go but for the processes that use them."""
 
 
-def remove(core: Core, index: Index, target: str | bytes, *, purge: bool) -> Removal:
-    """Drop a label's or a block's anchors and what only they needed; the caller holds core.lock.
+def remove(core: Core, index: Index, targets: Collection[str | bytes], *, purge: bool) -> Removal:
+    """Drop the anchors of labels or at blocks, and what only they needed.
 
-    With `purge` the segments they were in are rewritten at once. Raises one of errors.TROUBLE.
+    The caller holds core.lock. With `purge` the segments they were in are rewritten at once. Raises
+    one of errors.TROUBLE.
     """
     with core.locks.lease() as is_ours:
         if not is_ours:
@@ -53,12 +55,12 @@ def remove(core: Core, index: Index, target: str | bytes, *, purge: bool) -> Rem
             if pinned is None:
                 return Removal(0, 0, 0, UNREADABLE)
             with index.read() as tables:
-                doomed = _choose(tables, target, pinned)
+                doomed = _choose(tables, targets, pinned)
                 stamp = tables.get_meta("stamp") + headroom
             if not doomed.anchors and not doomed.blocks:
                 return Removal(0, 0, 0, _nothing(doomed))
             places = core.writer.append(index, _records(doomed), stamp)
-            change = _Change(core, target, doomed, places, stamp)
+            change = _Change(core, targets, doomed, places, stamp)
             try:
                 freed, segments = core.publish(index, change.publish)
             except Stale:
@@ -80,7 +82,10 @@ def _left(doomed: _Doomed, stays: bool) -> str | None:
     if doomed.in_use:
         return f"{doomed.in_use} blocks stay: another process is using them"
     if stays:
-        return "its bytes leave the disk when another process is done with their segment"
+        return (
+            "its bytes leave the disk when another process is done with their segment, or there is "
+            "room to move what else is in it"
+        )
     return None
 
 
@@ -106,20 +111,16 @@ def _give_back(core: Core, index: Index, purged: Collection[int]) -> bool:
     return bool(stuck)
 
 
-def _choose(tables: Tables, target: str | bytes, pinned: Collection[bytes]) -> _Doomed:
-    anchors = _anchors(tables, target)
+def _choose(tables: Tables, targets: Collection[str | bytes], pinned: Collection[bytes]) -> _Doomed:
+    anchors = _anchors(tables, targets)
     gone = {(anchor.block_hash, anchor.label) for anchor in anchors}
-    nodes = load(tables)
-    needed: set[bytes] = set()
-    for anchor, _place in tables.anchors():
-        if (anchor.block_hash, anchor.label) not in gone:
-            needed.update(path(nodes, anchor.block_hash))
-    used = {key for pin in pinned for key in path(nodes, pin)}
+    nodes, others = load(tables), (anchor for anchor, _place in tables.anchors())
+    needed = paths(nodes, (a.block_hash for a in others if (a.block_hash, a.label) not in gone))
+    used = paths(nodes, pinned)
     starts = {anchor.block_hash for anchor in anchors}
-    if isinstance(target, bytes):
-        starts.add(target)
+    starts.update(target for target in targets if isinstance(target, bytes))
     # A block on the removed paths that nobody needs goes with everything after it.
-    wanted = {key for start in starts for key in path(nodes, start)} - needed
+    wanted = paths(nodes, starts) - needed
     for node in reversed(by_depth(nodes.values())):
         if node.parent in wanted:
             wanted.add(node.key)
@@ -127,11 +128,11 @@ def _choose(tables: Tables, target: str | bytes, pinned: Collection[bytes]) -> _
     return _Doomed(anchors, doomed, len(wanted & used))
 
 
-def _anchors(tables: Tables, target: str | bytes) -> list[Anchor]:
+def _anchors(tables: Tables, targets: Collection[str | bytes]) -> list[Anchor]:
     return [
         anchor
         for anchor, _place in tables.anchors()
-        if target == (anchor.label if isinstance(target, str) else anchor.block_hash)
+        if anchor.label in targets or anchor.block_hash in targets
     ]
 
 
@@ -151,7 +152,7 @@ class _Change:
     """One try to take what was chosen out of the index."""
 
     core: Core
-    target: str | bytes
+    targets: Collection[str | bytes]
     doomed: _Doomed
     places: Sequence[Place]
     stamp: int
@@ -160,7 +161,7 @@ class _Change:
         """Return (bytes that are dead now, segments they are in); raises Stale when others
         published meanwhile what the removal would have to name."""
         if self.stamp <= tables.get_meta("stamp") or (
-            _anchors(tables, self.target) != self.doomed.anchors
+            _anchors(tables, self.targets) != self.doomed.anchors
         ):
             raise Stale
         if not self._is_unused(tables):

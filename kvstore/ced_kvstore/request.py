@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ced_kvstore.hashing import BLOCK_TOKENS, Fingerprint, token_bytes
-from ced_kvstore.results import Anchor, Stream
+from ced_kvstore.record import MAX_PAYLOAD
+from ced_kvstore.results import Anchor, Stream, check_hash
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -47,11 +48,13 @@ def checked(
             f"prefix_ids: expected a multiple of {BLOCK_TOKENS} ids and first_block within them, "
             f"got {len(prefix_ids)} ids and first_block {first_block}"
         )
-    for key in (*snapshots, *(anchor.block_hash for anchor in anchors)):
-        if len(key) != 32:
-            raise ValueError(f"a block hash has 32 bytes, got {len(key)}")
+    for key in snapshots:
+        check_hash(key)
     views = as_views(streams, rows, blocks - first_block, writable=False)
     flat = {key: memoryview(data).cast("B") for key, data in snapshots.items()}
+    for data in flat.values():
+        if len(data) > MAX_PAYLOAD:
+            raise ValueError(f"a snapshot: expected at most {MAX_PAYLOAD} bytes, got {len(data)}")
     raw_ids = token_bytes(prefix_ids)
     return Request(fingerprint, streams, raw_ids, first_block, views, anchors, flat)
 

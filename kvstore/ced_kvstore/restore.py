@@ -93,8 +93,10 @@ class Restore:
 
     def _read_in_place(self, segments: Descriptors, gate: threading.Lock) -> None:
         # Nobody waits for a helper that has not begun: it will find nothing left.
-        while not self._closed.is_set():
+        while True:
             with gate:
+                if self._closed.is_set():
+                    return
                 try:
                     span = self._todo.popleft()
                 except IndexError:

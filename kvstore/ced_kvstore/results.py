@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+MAX_TEXT_BYTES = 512
+"""Most bytes of an anchor's label or kind: what names a thousand of them is still read whole."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -41,6 +44,19 @@ class Anchor:
     """Seconds since the epoch; 0 means now."""
     n_tokens: int = 0
     """The exact position of the point; 0 means the end of the block."""
+
+    def __post_init__(self) -> None:
+        # What gets into the index with another type can never be read again.
+        check_hash(self.block_hash)
+        text = f"a text of at most {MAX_TEXT_BYTES} bytes"
+        _expect(_is_text(self.label), "label", text, self.label)
+        _expect(_is_text(self.kind), "kind", text, self.kind)
+        _expect(isinstance(self.pinned, bool), "pinned", "True or False", self.pinned)
+        is_time = _is_number(self.created, int, float) and 0 <= self.created < 2**53
+        _expect(is_time, "created", "seconds since the epoch", self.created)
+        # The end of the last block that 32 bits can place.
+        is_position = _is_number(self.n_tokens, int) and 0 <= self.n_tokens < 2**32 + 128
+        _expect(is_position, "n_tokens", "a token index", self.n_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +186,25 @@ class StoreStats:
     """Lookups by reason."""
     evicted: dict[str, int] = field(default_factory=dict)
     """Dropped blocks by reason: byte budget, nobody pointed at it, removed, damaged."""
+
+
+def check_hash(key: object) -> None:
+    """Raise ValueError unless this can be a block's hash."""
+    if not isinstance(key, bytes) or len(key) != 32:
+        raise ValueError(f"a block hash: expected 32 bytes, got {key!r:.80}")
+
+
+def _expect(is_so: bool, name: str, expected: str, got: object) -> None:
+    if not is_so:
+        raise ValueError(f"anchor: expected {name} to be {expected}, got {got!r:.80}")
+
+
+def _is_text(value: object) -> bool:
+    try:
+        return isinstance(value, str) and len(value.encode()) <= MAX_TEXT_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_number(value: object, *types: type) -> bool:
+    return isinstance(value, types) and not isinstance(value, bool)

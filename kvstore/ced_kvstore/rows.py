@@ -12,14 +12,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import msgpack
-import xxhash
 
 from ced_kvstore import anchor_row
 from ced_kvstore.entry import BAD_AT, Entry
-from ced_kvstore.errors import BadRecord
-from ced_kvstore.hashing import Value
+from ced_kvstore.hashing import Fingerprint, Value
 from ced_kvstore.record import Kind, Place
-from ced_kvstore.results import Anchor
+from ced_kvstore.results import Anchor, check_hash
 from ced_kvstore.tables import PlaceTables
 
 GONE_ROWS = 50_000
@@ -59,7 +57,8 @@ class Tables(PlaceTables):
 
     def blocks(self) -> Iterator[tuple[bytes, Entry]]:
         """Yield every block."""
-        for key, value in self._items("blocks"):
+        for key, value in self.items("blocks"):
+            check_hash(key)
             yield key, Entry.unpack(value)
 
     def children(self, parent: bytes) -> list[bytes]:
@@ -80,7 +79,10 @@ class Tables(PlaceTables):
         self._delete("gone", key)
 
     def mark_bad(self, key: bytes, place: Place) -> bool:
-        """Quarantine a block if it is still in this place; its row keeps the tree whole."""
+        """Quarantine a block if it is still in this place, whose row keeps the tree whole, or drop
+        the snapshot that is."""
+        if self.snapshot(key) == place:
+            self.drop_snapshot(key)
         entry = self.block(key)
         if entry is None or entry.place != place or entry.bad:
             return False
@@ -143,33 +145,34 @@ class Tables(PlaceTables):
 
     def anchor(self, like: Anchor) -> Anchor | None:
         """Return the anchor with this one's block and label."""
-        raw = self._get("anchors", _anchor_key(like))
+        raw = self._get("anchors", anchor_row.key(like))
         return None if raw is None else anchor_row.of_row(like.block_hash, raw)[0]
 
     def put_anchor(self, anchor: Anchor, place: Place) -> None:
         """Add an anchor, or replace the one with its block and label."""
         self.drop_anchor(anchor)
-        key = _anchor_key(anchor)
+        key = anchor_row.key(anchor)
         self._put("anchors", key, anchor_row.row(anchor, place))
         self.add_place(place, Kind.ANCHOR, key)
 
     def drop_anchor(self, anchor: Anchor) -> int:
         """Drop an anchor; return the bytes that are dead now."""
-        raw = self._get("anchors", _anchor_key(anchor))
+        raw = self._get("anchors", anchor_row.key(anchor))
         if raw is None:
             return 0
         _, place = anchor_row.of_row(anchor.block_hash, raw)
         self.drop_place(place)
-        self._delete("anchors", _anchor_key(anchor))
+        self._delete("anchors", anchor_row.key(anchor))
         return place.span
 
     # Fingerprints in plain form, and recency.
 
     def fingerprints(self) -> dict[bytes, dict[str, Value]]:
         """Return every known fingerprint: digest -> plain fields."""
-        found = {key: msgpack.unpackb(value)[0] for key, value in self._items("fingerprints")}
-        if not all(isinstance(fields, dict) for fields in found.values()):
-            raise BadRecord("a fingerprint's fields are none")
+        found = {}
+        for key, value in self.items("fingerprints"):
+            fields, _place = msgpack.unpackb(value)
+            found[key] = Fingerprint.known(fields, key).fields
         return found
 
     def has_fingerprint(self, digest: bytes) -> bool:
@@ -226,15 +229,10 @@ class Tables(PlaceTables):
 
     def heats(self) -> Iterator[tuple[bytes, float, float]]:
         """Yield (block, last use, decayed hits at that time)."""
-        for key, raw in self._items("heat"):
+        for key, raw in self.items("heat"):
             last, hits = _HEAT.unpack(raw)
             yield key, last, hits
 
     def put_heat(self, key: bytes, last: float, hits: float) -> None:
         """Set a block's recency."""
         self._put("heat", key, _HEAT.pack(last, hits))
-
-
-def _anchor_key(anchor: Anchor) -> bytes:
-    # The label may be longer than LMDB's 511 bytes of key.
-    return anchor.block_hash + xxhash.xxh3_128_digest(anchor.label.encode())

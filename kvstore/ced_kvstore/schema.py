@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ced_kvstore.errors import StoreError
 
 MAX_TEXT = 1 << 16
-"""Most bytes of a label or a field's text; far below what an index rebuild still reads."""
+"""Most bytes of a field's name or text; far below what an index rebuild still reads."""
 
 
 def refuse(what: str, expected: str, got: object) -> NoReturn:
@@ -100,10 +100,10 @@ def flag(value: object, what: str) -> bool:
     return value
 
 
-def text(value: object, what: str) -> str:
-    """Return a text of at most MAX_TEXT bytes that UTF-8 can write."""
-    if not isinstance(value, str) or len(value.encode(errors="replace")) > MAX_TEXT:
-        refuse(what, f"a text of at most {MAX_TEXT} bytes", value)
+def text(value: object, what: str, most: int = MAX_TEXT) -> str:
+    """Return a text of at most `most` bytes that UTF-8 can write."""
+    if not isinstance(value, str) or len(value.encode(errors="replace")) > most:
+        refuse(what, f"a text of at most {most} bytes", value)
     if any("\ud800" <= letter <= "\udfff" for letter in value):
         fault(what, "a text", "it has half of a character in it")
     return value

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ced_kvstore.errors import BadRecord
 from ced_kvstore.files import Files
-from ced_kvstore.record import HEADER_BYTES, Header, Place, checksum
+from ced_kvstore.record import HEADER_BYTES, MAX_SEGMENT, Header, Place, checksum
 
 
 class Segments:
@@ -26,8 +26,9 @@ class Segments:
 
     def numbers(self) -> list[int]:
         """Return the numbers of the files there are."""
-        names = self._files.names(self.folder)
-        return [int(n[:-4]) for n in names if n.endswith(".kvs") and n[:-4].isdigit()]
+        named = [(name, _number(name)) for name in self._files.names(self.folder)]
+        # Only under the name that we give it, it can be found again.
+        return [n for name, n in named if n is not None and self.path(n).name == name]
 
     def size(self, number: int) -> int:
         """Return the file's size, 0 when it is gone."""
@@ -80,6 +81,15 @@ class Segments:
             self._files.close(fd)
         del raw[got:]
         return raw
+
+
+def _number(name: str) -> int | None:
+    """Return the number in a segment's name, None in another file's."""
+    digits, _, kind = name.partition(".")
+    if kind != "kvs" or not digits.isascii() or not digits.isdigit():
+        return None
+    number = int(digits)
+    return number if number <= MAX_SEGMENT else None
 
 
 def check_header(header: Header, kind: int, key: bytes, length: int) -> None:

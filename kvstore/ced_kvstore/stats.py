@@ -66,9 +66,11 @@ def collect(core: Core) -> StoreStats:
     """Return sizes and counts of one directory."""
     blocks = snapshots = anchors = live = ends = index_bytes = 0
     segments: dict[int, tuple[int, int]] = {}
+    max_bytes = core.max_bytes
     with contextlib.suppress(*TROUBLE), core.read() as tables:
         blocks, snapshots = tables.count("blocks"), tables.count("snapshots")
         anchors, segments = tables.count("anchors"), tables.segments()
+        max_bytes = core.budget(tables)
         live = sum(live for _end, live in segments.values())
         ends = sum(end for end, _live in segments.values())
     with contextlib.suppress(*TROUBLE):
@@ -82,7 +84,7 @@ def collect(core: Core) -> StoreStats:
         bytes_live=live,
         bytes_on_disk=ends + index_bytes,
         bytes_index=index_bytes,
-        max_bytes=core.max_bytes,
+        max_bytes=max_bytes,
         read_only=core.read_only,
         notice=core.notice or cold_notice(core),
         lookups=counters.lookups,

@@ -2,8 +2,8 @@
 
 Here is what it does with one prefix; upkeep.py has what it does with the whole folder. Checks
 arguments, turns trouble into reasons, and leaves the work to its neighbours. It knows token ids as
-opaque numbers and rows as bytes. Invariant: after `open`, only a wrong argument raises; whatever
-the disk does is a miss, or a commit of nothing, with a reason.
+opaque numbers and rows as bytes. Invariant: after `open`, only a wrong argument raises here;
+whatever the disk does is a miss, or a commit of nothing, with a reason.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from ced_kvstore import explain as explaining
 from ced_kvstore.core import Core
 from ced_kvstore.errors import TROUBLE, StoreError
 from ced_kvstore.files import Files, is_supported
-from ced_kvstore.hashing import BLOCK_TOKENS, Fingerprint, Value, chain, token_bytes
+from ced_kvstore.hashing import BLOCK_TOKENS, IDS_BYTES, Fingerprint, Value, chain, token_bytes
 from ced_kvstore.index import MAP_BYTES
 from ced_kvstore.load import Loader, load_snapshot
 from ced_kvstore.lookup import find
 from ced_kvstore.opening import close_core, open_core
+from ced_kvstore.record import MAX_PAYLOAD
 from ced_kvstore.request import as_views, checked
-from ced_kvstore.results import Anchor, Commit, Explanation, Match, Stream
+from ced_kvstore.results import Anchor, Commit, Explanation, Match, Stream, check_hash
 from ced_kvstore.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -56,18 +57,20 @@ class Store(Upkeep):
         """Open or create a store.
 
         `max_bytes` limits segments and index together: by default 10 GB or a tenth of the disk, the
-        smaller. Several processes may have a directory open, and all of them write. Handles of one
-        directory in one process share everything but fingerprint and streams, the first one's
-        `files` included. A full, read-only or forbidden disk gives a store that only reads, or
-        always misses, and says so in `notice`.
+        smaller. The folder keeps it, and all who have it open follow. Several processes may have a
+        directory open, and all of them write. Handles of one directory in one process share
+        everything but fingerprint and streams, the first one's `files` included. A full, read-only
+        or forbidden disk gives a store that only reads, or always misses, and says so in `notice`.
 
         Raises StoreError (the path is no folder, or of another format version), ValueError,
         TypeError.
         """
         if len({stream.name for stream in streams}) != len(streams) or not streams:
             raise ValueError("streams: expected at least one, each with a name of its own")
-        if max_bytes is not None and max_bytes < 0:
-            raise ValueError(f"max_bytes must be at least 0, got {max_bytes}")
+        if IDS_BYTES + sum(stream.block_bytes for stream in streams) > MAX_PAYLOAD:
+            raise ValueError(f"streams: expected at most {MAX_PAYLOAD} bytes of one block in all")
+        if max_bytes is not None and not 0 <= max_bytes < 1 << 62:
+            raise ValueError(f"max_bytes: expected a number in [0, 2**62), got {max_bytes}")
         if not is_supported():
             raise StoreError("the prefix store needs preadv (Linux or macOS); run without a store")
         named = Fingerprint.of(fingerprint, streams)
@@ -92,8 +95,11 @@ class Store(Upkeep):
         return tuple(chain(self.root, token_bytes(ids)))
 
     def match(self, ids: Sequence[int]) -> Match:
-        """Find the longest stored prefix of whole blocks. Pure, index only, never raises for disk
-        trouble; ValueError for ids that are no u32."""
+        """Find the longest stored prefix of whole blocks, in the index alone.
+
+        Its path is kept, in all processes, until the next match that finds something: for that a
+        small file is written. Never raises for disk trouble; ValueError for ids that are no u32.
+        """
         raw_ids = token_bytes(ids)
         try:
             match = find(self._core, self._fingerprint, raw_ids)
@@ -134,23 +140,35 @@ class Store(Upkeep):
         return loader.good
 
     def read_snapshot(self, block_hash: bytes) -> bytes | None:
-        """Return the snapshot of a block, None when there is none or it is damaged."""
+        """Return the snapshot of a block, None when there is none or it is damaged.
+
+        Raises ValueError for what is no hash.
+        """
+        check_hash(block_hash)
         return load_snapshot(self._core, self._fingerprint, block_hash)
 
     def pin(self, block_hash: bytes) -> None:
         """Keep a block and the path below it, in every process, until `unpin` or the end of this
-        process; calls are counted."""
+        process; calls are counted.
+
+        The block may have gone just before: match again. Raises ValueError for what is no hash.
+        """
+        check_hash(block_hash)
         self._core.pin(block_hash)
 
     def unpin(self, block_hash: bytes) -> None:
-        """Take one `pin` back."""
+        """Take one `pin` back; raises ValueError for what is no hash."""
+        check_hash(block_hash)
         self._core.unpin(block_hash)
 
     def quarantine(self, block_hashes: Sequence[bytes]) -> None:
         """Serve these blocks no more: a reader found their rows to be wrong.
 
-        The next commit of the same blocks writes them, and their snapshots, anew.
+        The next commit of the same blocks writes them, and their snapshots, anew. Raises ValueError
+        for what is no hash.
         """
+        for key in block_hashes:
+            check_hash(key)
         with contextlib.suppress(*TROUBLE), self._core.read() as tables:
             for key in block_hashes:
                 entry = tables.block(key)

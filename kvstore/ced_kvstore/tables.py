@@ -12,7 +12,7 @@ from typing import Any
 
 import lmdb
 
-from ced_kvstore.record import Kind, Place
+from ced_kvstore.record import MAX_SEGMENT, Kind, Place
 
 INDEX_VERSION = 2
 """Version of these tables; another one is rebuilt from the segments."""
@@ -34,9 +34,18 @@ _PLACE_KEY = struct.Struct(">IQ")
 _SEGMENT = struct.Struct("<QQQ")
 _END_OF_TIME = (1 << 64) - 1
 
+_MOST = {"segment": MAX_SEGMENT}
+"""Highest values of counters; others have 63 bits, so that what is added still fits a record."""
+
+_KEY_BYTES = {Kind.BLOCK: 32, Kind.SNAPSHOT: 32, Kind.ANCHOR: 48, Kind.FINGERPRINT: 32}
+"""Bytes of the key of the row that a record belongs to; a removal has no row."""
+
 
 class PlaceTables:
-    """The tables below the rows, in one transaction; everything returned is a copy."""
+    """The tables below the rows, in one transaction; everything returned is a copy.
+
+    Where a row is not one, a method raises whatever comes of that: Index makes it a BadIndex.
+    """
 
     def __init__(self, txn: lmdb.Transaction, tables: dict[str, Any]) -> None:
         self._txn = txn
@@ -46,7 +55,10 @@ class PlaceTables:
 
     def get_meta(self, name: str) -> int:
         """Return a counter, 0 when it was never set."""
-        return int.from_bytes(self._get("meta", name.encode()) or b"", "little")
+        value = int.from_bytes(self._get("meta", name.encode()) or b"", "little")
+        if value > _MOST.get(name, (1 << 63) - 1):
+            raise ValueError(f"the counter {name} is {value}")
+        return value
 
     def put_meta(self, name: str, value: int) -> None:
         """Set a counter."""
@@ -97,7 +109,10 @@ class PlaceTables:
                 return
             raw = bytes(cursor.value())
             length = int.from_bytes(raw[1:5], "little")
-            yield Place(segment, offset, length), Kind(raw[0]), raw[5:]
+            kind, key = Kind(raw[0]), raw[5:]
+            if len(key) != _KEY_BYTES.get(kind, 0):
+                raise ValueError(f"a record of kind {kind} belongs to {key!r}")
+            yield Place(segment, offset, length), kind, key
             found = cursor.next()
 
     def extend_segment(self, place: Place) -> None:
@@ -123,8 +138,11 @@ class PlaceTables:
             self._put_segment(place.segment, end, max(0, live - place.span), since)
 
     def _segments(self) -> Iterator[tuple[int, tuple[int, int, int]]]:
-        for key, value in self._items("segments"):
-            yield int.from_bytes(key, "big"), _SEGMENT.unpack(value)
+        for key, value in self.items("segments"):
+            number = int.from_bytes(key, "big")
+            if number > MAX_SEGMENT:
+                raise ValueError(f"a segment of number {number}")
+            yield number, _SEGMENT.unpack(value)
 
     def _segment(self, number: int) -> tuple[int, int, int]:
         raw = self._get("segments", number.to_bytes(4, "big"))
@@ -152,6 +170,7 @@ class PlaceTables:
     def _delete(self, table: str, key: bytes) -> bool:
         return self._txn.delete(key, db=self._t[table])
 
-    def _items(self, table: str) -> Iterator[tuple[bytes, bytes]]:
+    def items(self, table: str) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) of every row of a table."""
         for key, value in self._txn.cursor(self._t[table]):
             yield bytes(key), bytes(value)

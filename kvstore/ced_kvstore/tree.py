@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ced_kvstore.core import decayed
 from ced_kvstore.rows import Tables
 
 
@@ -32,8 +31,6 @@ class Node:
     """An anchor is at this block or after it."""
     is_pinned: bool = False
     """A pinned anchor is at this block or after it."""
-    labels: list[str] = field(default_factory=list)
-    """Labels of the anchors at this very block."""
 
 
 def worth(node: Node) -> tuple[float, ...]:
@@ -58,7 +55,6 @@ def load(tables: Tables) -> dict[bytes, Node]:
     for anchor, _place in tables.anchors():
         at = nodes.get(anchor.block_hash)
         if at is not None:
-            at.labels.append(anchor.label)
             at.is_pointed_at = True
             at.is_pinned |= anchor.pinned
     for node in by_depth(nodes.values()):
@@ -76,11 +72,18 @@ def by_depth(nodes: Iterable[Node]) -> list[Node]:
     return sorted(nodes, key=lambda node: -node.position)
 
 
-def path(nodes: dict[bytes, Node], key: bytes) -> list[bytes]:
-    """Return a block and everything before it, as far as it is stored."""
-    found: dict[bytes, None] = {}
-    # No path leads back to itself, but an index that somebody forged.
-    while key in nodes and key not in found:
-        found[key] = None
-        key = nodes[key].parent
-    return [*found]
+def paths(nodes: dict[bytes, Node], keys: Iterable[bytes]) -> set[bytes]:
+    """Return some blocks and everything before them, as far as they are stored."""
+    found: set[bytes] = set()
+    for key in keys:
+        # What was found on another path was followed then; in an index that somebody forged a path
+        # may also lead back to itself.
+        while key in nodes and key not in found:
+            found.add(key)
+            key = nodes[key].parent
+    return found
+
+
+def decayed(hits: float, seconds: float) -> float:
+    """Return what is left of some hits after a time; half after a day."""
+    return float(hits * 0.5 ** (max(0.0, seconds) / 86_400))

@@ -28,6 +28,9 @@ T = TypeVar("T")
 BATCH = 4096
 """Rows looked up in one transaction."""
 
+MOST_PINS = 1024
+"""Ends of paths that are kept while later ones come in; each one more is written down anew."""
+
 
 @dataclass(frozen=True, slots=True)
 class Imported:
@@ -40,7 +43,7 @@ class Imported:
     anchors: int
     """Anchors of the archive that the store holds now."""
     bytes: int
-    """Bytes of the ids and rows newly written."""
+    """Bytes of the rows newly written."""
     skipped: int
     """Blocks that were already there."""
     left_out: int
@@ -120,12 +123,13 @@ class _Import:
         for chunk in section.blocks:
             if self._reason is None:
                 self._chunk(section, chunk, walk, at)
-        # Only now are the forks and pins known that keep older snapshots of a branch.
+        # Behind all blocks, and without their ids: nothing is thinned out here, as whoever wrote
+        # the archive did that.
         for chunk in section.snapshots:
             if self._reason is None:
                 found = self._opened.snapshots(chunk)
                 self._snapshots += found
-                self._commit(section, snapshots=found)
+                self._commit(section, snapshots=self._with_blocks(found))
 
     def _chunk(
         self, section: Section, chunk: Chunk, walk: Walk, anchors: Mapping[bytes, list[Anchor]]
@@ -149,9 +153,11 @@ class _Import:
             if self._reason is not None:
                 return
             # Later commits make room, but not at the cost of what just came in.
-            self._core.pin(keys[-1])
-            self._pins.append(keys[-1])
-            if self._pins[:-1] and self._pins[-2] == blocks.parent(first):
+            goes_on = bool(self._pins) and self._pins[-1] == blocks.parent(first)
+            if goes_on or len(self._pins) < MOST_PINS:
+                self._core.pin(keys[-1])
+                self._pins.append(keys[-1])
+            if goes_on:
                 self._core.unpin(self._pins.pop(-2))
 
     def _commit(
@@ -185,12 +191,14 @@ class _Import:
     def _missing(self, anchors: Sequence[Anchor]) -> list[Anchor]:
         """Return the anchors that the store has no other of the same name for."""
         with contextlib.suppress(*TROUBLE), self._core.read() as tables:
-            return [
-                anchor
-                for anchor in anchors
-                if all(old.label != anchor.label for old, _ in tables.anchors(anchor.block_hash))
-            ]
+            return [anchor for anchor in anchors if tables.anchor(anchor) is None]
         return list(anchors)
+
+    def _with_blocks(self, snapshots: Mapping[bytes, memoryview]) -> Mapping[bytes, memoryview]:
+        """Return the snapshots whose blocks are there: others may have been dropped meanwhile."""
+        with contextlib.suppress(*TROUBLE), self._core.read() as tables:
+            return {key: data for key, data in snapshots.items() if tables.block(key) is not None}
+        return snapshots
 
     def _present(self) -> tuple[int, int, int]:
         """Return how many blocks, snapshots and anchors of the archive are in the store now."""
@@ -209,10 +217,7 @@ class _Import:
                     snapshots += sum(tables.snapshot(key) is not None for key in keys)
             for batch in _batches(ours):
                 with core.read() as tables:
-                    anchors += sum(
-                        any(old.label == each.label for old, _ in tables.anchors(each.block_hash))
-                        for each in batch
-                    )
+                    anchors += sum(tables.anchor(each) is not None for each in batch)
         return blocks, snapshots, anchors
 
 

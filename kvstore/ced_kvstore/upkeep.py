@@ -1,7 +1,8 @@
 """The half of a store's calls that look after the whole folder: what is in it, and what goes.
 
 Each is one delegate to the module that does it; those that few programs call are imported when they
-are called. It knows no fingerprint. Invariant: nothing here raises for what the disk does.
+are called. It knows no fingerprint. Invariant: whatever the disk does is a reason, or nothing is
+found; only `show`, `export` and `import_` raise for it, as they say.
 """
 
 from __future__ import annotations
@@ -71,19 +72,22 @@ class Upkeep:
         return usage.tree(self._core)
 
     def show(self, prefix: str) -> Shown:
-        """Return all that is known of the one block whose hash begins with these hex digits."""
+        """Return all that is known of the one block whose hash begins with these hex digits.
+
+        Raises ValueError when there is not exactly one, or none can be looked up.
+        """
         from ced_kvstore import usage
 
         return usage.show(self._core, prefix)
 
-    def remove(self, target: str | bytes, *, purge: bool = False) -> Removal:
-        """Drop the anchors of a label (str) or at a block (bytes), and what only they needed.
+    def remove(self, *targets: str | bytes, purge: bool = False) -> Removal:
+        """Drop the anchors of labels (str) or at blocks (bytes), and what only they needed.
 
         A block goes when no other anchor is at it or after it, with everything after it. Its bytes
         leave the disk with the next compaction of their segment, or at once with `purge`.
         """
         return self._core.change(
-            lambda core, index: remove.remove(core, index, target, purge=purge),
+            lambda core, index: remove.remove(core, index, frozenset(targets), purge=purge),
             lambda reason: Removal(0, 0, 0, reason),
         )
 
@@ -111,13 +115,21 @@ class Upkeep:
         return verifying.verify(self._core, fix=fix)
 
     def export(self, path: str | Path, targets: Sequence[str | bytes] = ()) -> Archived:
-        """Write the whole store, or the paths of these labels and blocks, to one archive."""
+        """Write the whole store, or the paths of these labels and blocks, to one archive.
+
+        Raises StoreError when there is no archive in the end: a target that is not stored, a store
+        that cannot be read, a full disk.
+        """
         from ced_kvstore import archive
 
         return archive.export(self._core, Path(path), targets)
 
     def import_(self, path: str | Path) -> Imported:
-        """Add what an archive holds, after every byte of it was checked."""
+        """Add what an archive holds, after every byte of it was checked.
+
+        Raises StoreError for one that is not whole and consistent; nothing was published then,
+        unless it changed while it was read.
+        """
         from ced_kvstore import unpack
 
         return unpack.import_(self._core, Path(path))

@@ -197,7 +197,7 @@ def _total(parts: Iterable[_Sum]) -> _Sum:
 
 def _on_disk(place: Place, sizes: dict[int, int]) -> int:
     """Return a record's bytes as far as its file reaches; somebody may have truncated it."""
-    return max(0, min(place.end, sizes[place.segment]) - place.offset)
+    return max(0, min(place.end, sizes.get(place.segment, 0)) - place.offset)
 
 
 def _folder_bytes(files: Files, folder: Path) -> int:

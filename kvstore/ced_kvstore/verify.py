@@ -1,7 +1,8 @@
 """Check every record against its checksum, and the index against itself; mend what can be mended.
 
 Reads the whole store once (about as fast as the disk) while matching and reading go on. Invariant:
-with `fix`, what is left afterwards verifies clean.
+with `fix`, what is left afterwards verifies clean; where the index contradicts itself, what is left
+after the next opening, which builds it anew.
 """
 
 from __future__ import annotations
@@ -9,17 +10,22 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from ced_kvstore.audit import contradictions
 from ced_kvstore.compact import reclaim, used_bytes
 from ced_kvstore.core import Core
-from ced_kvstore.errors import TROUBLE, BadRecord
+from ced_kvstore.errors import TROUBLE, BadIndex, BadRecord
 from ced_kvstore.index import Index
 from ced_kvstore.locks import BUSY
 from ced_kvstore.record import ALIGN, Kind, Place
+from ced_kvstore.recover import TO_REBUILD
 from ced_kvstore.results import Problem
 from ced_kvstore.rows import Tables
 from ced_kvstore.tree import by_depth, load
 
 Lost = tuple[Place, Kind, bytes]
+
+_INDEX = "index/data.mdb"
+_ANEW = "the index is built anew when the store is next opened"
 
 
 def verify(core: Core, *, fix: bool) -> list[Problem]:
@@ -28,6 +34,8 @@ def verify(core: Core, *, fix: bool) -> list[Problem]:
         return core.change(_verify_and_mend, lambda reason: _unmended(core, "read_only", reason))
     try:
         return _verify(core, None)
+    except BadIndex:
+        return [Problem("index", _INDEX, "a row of it is not one")]
     except TROUBLE as error:
         return [Problem("disabled", str(core.directory), str(error))]
 
@@ -35,7 +43,11 @@ def verify(core: Core, *, fix: bool) -> list[Problem]:
 def _verify_and_mend(core: Core, index: Index) -> list[Problem]:
     with core.locks.lease() as is_ours:
         if is_ours:
-            return _verify(core, index)
+            try:
+                return _verify(core, index)
+            except BadIndex:
+                index.write(_have_rebuilt)
+                return [Problem("index", _INDEX, f"a row of it is not one; {_ANEW}", True)]
     return _unmended(core, "busy", BUSY)
 
 
@@ -44,8 +56,11 @@ def _unmended(core: Core, kind: str, reason: str) -> list[Problem]:
     return [Problem(kind, str(core.directory), detail), *verify(core, fix=False)]
 
 
+def _have_rebuilt(tables: Tables) -> None:
+    tables.put_meta("version", TO_REBUILD)
+
+
 def _verify(core: Core, mend: Index | None) -> list[Problem]:
-    fix = mend is not None
     problems: list[Problem] = []
     lost: list[Lost] = []
     # One look at all tables, as other processes go on changing them.
@@ -53,6 +68,13 @@ def _verify(core: Core, mend: Index | None) -> list[Problem]:
         placed = list(tables.placed())
         entries = dict(tables.blocks())
         segments = tables.segments()
+        at_odds = contradictions(tables, entries, placed)
+    if at_odds and mend is not None:
+        # Who follows such an index to mend it may drop what is good.
+        mend.write(_have_rebuilt)
+        return [Problem("index", name, f"{detail}; {_ANEW}", True) for name, detail in at_odds]
+    fix = mend is not None
+    problems += [Problem("index", name, detail) for name, detail in at_odds]
     for place, kind, key in placed:
         detail = _fault(core, place, kind, key)
         # It may have been moved or dropped meanwhile, file and all.

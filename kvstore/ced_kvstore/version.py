@@ -1,4 +1,8 @@
-"""The file that says which format a directory is in, looked at before anything else is touched."""
+"""What makes a directory a store: the file that says its format, and private folders of its own.
+
+Knows names and modes and nothing of what lies in the folders. Invariant: a directory of another
+format is left as it is.
+"""
 
 from __future__ import annotations
 
@@ -22,3 +26,17 @@ def read_version(files: Files, directory: Path) -> bytes | None:
             "choose another folder or delete this one"
         )
     return found
+
+
+def prepare(files: Files, directory: Path, *, ours: bool) -> None:
+    """Make the folders of a store, private, and write its format down; raises as `read_version`."""
+    # A folder with other things in it may be shared on purpose; then only our own folders in it are
+    # made private.
+    if ours or {*files.names(directory)} <= {"LOCK", "OPEN"}:
+        files.make_private(directory)
+    for name in ("index", "pins", "seg"):
+        files.make_directory(directory / name)
+        files.make_private(directory / name)
+    # Two processes may have found a new folder at once.
+    if read_version(files, directory) is None:
+        files.write_small(directory / VERSION_NAME, VERSION_TEXT)

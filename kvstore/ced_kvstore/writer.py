@@ -9,13 +9,14 @@ locked until the index names it, so that nobody takes it for leftovers.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ced_kvstore.files import IOV_MAX, Files
 from ced_kvstore.index import Index
-from ced_kvstore.record import ALIGN, HEADER_BYTES, Place, Record, span
+from ced_kvstore.record import ALIGN, HEADER_BYTES, MAX_SEGMENT, Place, Record, span
 from ced_kvstore.segment import Segments
 
 MAX_SEGMENT_BYTES = 256 << 20
@@ -139,7 +140,12 @@ class Writer:
             stays = 2 * live >= end and number not in {*leaving, *self._held}
             if stays and end + size <= self.limit and self._continue(index, number, size):
                 return
-        self._create(max(newest, *segments, *self._segments.numbers(), 0) + 1)
+        taken = {newest, *segments, *self._segments.numbers()}
+        number = max(taken) + 1
+        if number > MAX_SEGMENT:
+            # Somebody made the highest one up.
+            number = next(free for free in itertools.count(1) if free not in taken)
+        self._create(number)
 
     def _continue(self, index: Index, number: int, size: int) -> bool:
         path = self._segments.path(number)

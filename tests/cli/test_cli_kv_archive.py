@@ -10,26 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_store import commit, ids, opened
 
-from ced_kvstore import Anchor, Files, Store, Stream
+from ced_kvstore import Files
 
 Cli = Callable[..., Any]
-
-
-def ids(*numbers: int) -> list[int]:
-    return [1000 * number + i for number in numbers for i in range(128)]
-
-
-def opened(folder: Path) -> Store:
-    return Store.open(folder, fingerprint={"model": "a"}, streams=[Stream("k", 700)])
-
-
-def commit(store: Store, path: list[int], label: str) -> None:
-    anchor = Anchor(store.hashes(path)[-1], label)
-    rows = {"k": bytes(len(path) // 128 * 700)}
-    snapshots = {anchor.block_hash: b"w" * 5000}
-    done = store.commit(path, first_block=0, rows=rows, anchors=[anchor], snapshots=snapshots)
-    assert done.reason is None
 
 
 @pytest.fixture
@@ -37,8 +22,8 @@ def folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The default store, with two labels that share a block."""
     monkeypatch.chdir(tmp_path)
     with opened(home / "cache" / "kv") as store:
-        commit(store, ids(0, 1), "s:a")
-        commit(store, ids(0, 2, 3), "s:b")
+        commit(store, ids(0, 1), "s:a", snapshot=b"w" * 5000)
+        commit(store, ids(0, 2, 3), "s:b", snapshot=b"v" * 5000)
     return home / "cache" / "kv"
 
 

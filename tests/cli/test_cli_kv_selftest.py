@@ -113,9 +113,12 @@ def test_selftest_is_green_and_leaves_nothing_behind(cli: Cli, tiny: Path, tmp_p
 def test_selftest_is_red_when_other_bits_come_from_the_disk(
     cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def other(*, known: list[int], **arguments: Any) -> kv_probe.Resumed:
+    def other(
+        *, stores: dict[str, str], known: list[int], **arguments: Any
+    ) -> dict[str, kv_probe.Resumed]:
         zeros = [0] * len(known)
-        return kv_probe.Resumed(["0" * 64] * len(known), zeros, zeros, ["a notice"])
+        found = kv_probe.Resumed(["0" * 64] * len(known), zeros, zeros, ["a notice"])
+        return dict.fromkeys(stores, found)
 
     monkeypatch.setattr(kv_probe, "resume_elsewhere", other)
     ran = cli("kv", "selftest", "-m", tiny)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_store import commit, ids, opened
 
-from ced_kvstore import Anchor, Store, Stream
+from ced_kvstore import Store
 from cedagent.agent.log import LogFile
 
 Cli = Callable[..., Any]
@@ -17,19 +18,9 @@ ROWS = 100_000
 """Bytes of a block's rows."""
 
 
-def ids(*numbers: int) -> list[int]:
-    return [1000 * number + i for number in numbers for i in range(128)]
-
-
-def opened(home: Path) -> Store:
-    return Store.open(home / "cache" / "kv", fingerprint={}, streams=[Stream("k", ROWS)])
-
-
-def commit(home: Path, path: list[int], label: str, **options: Any) -> None:
-    with opened(home) as store:
-        anchor = Anchor(store.hashes(path)[-1], label, **options)
-        rows = {"k": bytes(len(path) // 128 * ROWS)}
-        assert store.commit(path, first_block=0, rows=rows, anchors=[anchor]).reason is None
+def keep(home: Path, path: list[int], label: str, **options: Any) -> None:
+    with opened(home / "cache" / "kv", ROWS) as store:
+        commit(store, path, label, **options)
 
 
 @pytest.fixture
@@ -38,7 +29,7 @@ def two(cli: Cli, scripted: Callable[..., Any], home: Path) -> None:
     scripted("one", "two")
     for name, path in (("a", ids(0, 1, 2)), ("b", ids(0, 3))):
         assert cli("chat", "-p", "x", "--session", name).code == 0
-        commit(home, path, f"session:{name}")
+        keep(home, path, f"session:{name}")
 
 
 def in_segments(home: Path) -> int:
@@ -62,8 +53,24 @@ def test_sessions_rm_drops_log_results_and_blocks(cli: Cli, home: Path) -> None:
 
 
 @pytest.mark.usefixtures("two")
+def test_however_many_go_the_store_is_opened_once(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, count = Store.open, []
+
+    def counted(*args: Any, **options: Any) -> Store:
+        count.append(args)
+        return plain(*args, **options)
+
+    monkeypatch.setattr(Store, "open", counted)
+    found = json.loads(cli("sessions", "rm", "a", "b", "--json").out)
+    assert [removed["dropped"]["anchors"] for removed in found] == [1, 1]
+    assert len(count) == 1
+
+
+@pytest.mark.usefixtures("two")
 def test_what_another_session_or_a_warmed_prompt_uses_stays(cli: Cli, home: Path) -> None:
-    commit(home, ids(0, 3)[:128], "warm:x", pinned=True)
+    keep(home, ids(0, 3)[:128], "warm:x", pinned=True)
     size = in_segments(home)
     (removed,) = json.loads(cli("sessions", "rm", "a", "--purge", "--json").out)
     assert (removed["session"], removed["kept"]) == ("a", None)
@@ -71,7 +78,7 @@ def test_what_another_session_or_a_warmed_prompt_uses_stays(cli: Cli, home: Path
     dropped = removed["dropped"]
     assert (dropped["anchors"], dropped["blocks"]) == (1, 2)
     assert dropped["left_disk"] == size - in_segments(home) >= 2 * ROWS
-    with opened(home) as store:
+    with opened(home / "cache" / "kv", ROWS) as store:
         assert [store.match(path).blocks for path in (ids(0, 1), ids(0, 3))] == [1, 2]
     assert json.loads(cli("sessions", "rm", "b", "--json").out)[0]["dropped"]["blocks"] == 1
     assert blocks(cli) == 1
@@ -128,6 +135,6 @@ def test_a_session_without_blocks_or_without_a_store_is_its_log(
     assert ran.out.count(",") == 1
     assert not (home / "cache" / "kv").exists()
     cli("chat", "-p", "x", "--session", "t")
-    Store.open(home / "other", fingerprint={}, streams=[Stream("k", 5)]).close()
+    opened(home / "other").close()
     (removed,) = json.loads(cli("sessions", "rm", "t", "--kv", home / "other", "--json").out)
     assert (removed["dropped"], removed["kept"]) == (None, None)

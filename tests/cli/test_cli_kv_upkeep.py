@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_store import commit, ids, opened
 
-from ced_kvstore import Anchor, Collected, Files, Store, Stream
+from ced_kvstore import Collected, Files, Store
 
 Cli = Callable[..., Any]
 BLOCK = 1 << 20
@@ -21,20 +22,6 @@ COMMANDS = [
     ["ls"], ["tree"], ["du"], ["show", "s:a"], ["verify"], ["gc"], ["gc", "--dry-run"],
     ["rm", "--all"], ["rm", "s:a"], ["export", "out.tar"],
 ]  # fmt: skip
-
-
-def ids(*numbers: int) -> list[int]:
-    return [1000 * number + i for number in numbers for i in range(128)]
-
-
-def opened(folder: Path) -> Store:
-    return Store.open(folder, fingerprint={"model": "a"}, streams=[Stream("k", BLOCK)])
-
-
-def commit(store: Store, path: list[int], *labels: str) -> None:
-    anchors = [Anchor(store.hashes(path)[-1], label) for label in labels]
-    rows = {"k": bytes(len(path) // 128 * BLOCK)}
-    assert store.commit(path, first_block=0, rows=rows, anchors=anchors).reason is None
 
 
 @pytest.fixture
@@ -46,7 +33,7 @@ def folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def filled(folder: Path) -> None:
     """Two labels that share a block, and two blocks of nobody's."""
-    with opened(folder) as store:
+    with opened(folder, BLOCK) as store:
         commit(store, ids(0, 1), "s:a")
         commit(store, ids(0, 2, 3), "s:b")
         commit(store, ids(7, 8))
@@ -57,7 +44,7 @@ def in_segments(folder: Path) -> int:
 
 
 def flip(folder: Path, key: str) -> None:
-    with opened(folder) as store:
+    with opened(folder, BLOCK) as store:
         found = store.show(key)
     with (folder / found.file).open("r+b") as segment:
         segment.seek(found.offset + 1000)
@@ -80,13 +67,24 @@ def test_without_a_store_nothing_is_made_and_nothing_is_wrong(
 
 
 @pytest.mark.parametrize("argv", COMMANDS, ids=" ".join)
+def test_a_folder_of_something_else_is_left_as_it_is(
+    cli: Cli, folder: Path, argv: list[str]
+) -> None:
+    folder.mkdir(mode=0o755)
+    ran = cli("kv", *argv)
+    assert ran.code == 2 or ran.out == "Nothing is stored yet.\n"
+    assert (list(folder.iterdir()), folder.stat().st_mode & 0o777) == ([], 0o755)
+
+
+@pytest.mark.parametrize("argv", COMMANDS, ids=" ".join)
 def test_an_empty_store_is_nothing_wrong(cli: Cli, folder: Path, argv: list[str]) -> None:
-    opened(folder).close()
+    opened(folder, BLOCK).close()
     ran = cli("kv", *argv)
     if argv[0] == "show" or argv == ["rm", "s:a"]:
         assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    elif argv[0] != "export":
+    else:
         assert (ran.code, ran.err) == (0, "")
+        Path("out.tar").unlink(missing_ok=True)
         json.loads(cli("kv", *argv, "--json").out)
 
 
@@ -118,7 +116,7 @@ def test_verify_says_how_much_it_read(cli: Cli, folder: Path) -> None:
 
 @pytest.mark.usefixtures("filled")
 def test_verify_tells_what_is_damaged_and_whether_it_was_mended(cli: Cli, folder: Path) -> None:
-    with opened(folder) as store:
+    with opened(folder, BLOCK) as store:
         key = store.hashes(ids(0, 2))[1].hex()
     flip(folder, key)
     ran = cli("kv", "verify", "--json")
@@ -219,7 +217,7 @@ def test_what_cannot_be_written_is_one_line_with_code_5(
 
 
 def test_another_folder_is_named_with_kv(cli: Cli, tmp_path: Path) -> None:
-    with opened(tmp_path / "other") as store:
+    with opened(tmp_path / "other", BLOCK) as store:
         commit(store, ids(0), "s:a")
     assert json.loads(cli("kv", "du", "--kv", tmp_path / "other", "--json").out)["rows"]
     assert cli("kv", "du").out == "Nothing is stored yet.\n"

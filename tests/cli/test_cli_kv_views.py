@@ -11,17 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_store import commit, ids, opened
 
-from ced_kvstore import Anchor, Files, Store, Stream
+from ced_kvstore import Files, Store
 
 Cli = Callable[..., Any]
 LONG = "session:" + "a-name-that-is-long-" * 5
 SPITEFUL = "session:\x1b[2J\x1b[31mred[bold]\r\n"
 VIEWS = ["ls", "tree", "du"]
-
-
-def ids(*numbers: int) -> list[int]:
-    return [1000 * number + i for number in numbers for i in range(128)]
 
 
 @pytest.fixture
@@ -31,18 +28,9 @@ def folder(home: Path) -> Path:
 
 @pytest.fixture
 def store(folder: Path) -> Iterator[Store]:
-    opened = Store.open(folder, fingerprint={"model": "a"}, streams=[Stream("k", 700)])
-    yield opened
-    opened.close()
-
-
-def commit(store: Store, path: list[int], *labels: str, **options: Any) -> None:
-    at = store.hashes(path)[-1] if path else store.root
-    anchors = [Anchor(at, label, **options) for label in labels]
-    rows = {"k": bytes(len(path) // 128 * 700)}
-    snapshots = {at: b"w" * 5000} if "session:a" in labels else {}
-    done = store.commit(path, first_block=0, rows=rows, anchors=anchors, snapshots=snapshots)
-    assert done.reason is None
+    made = opened(folder)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -50,7 +38,8 @@ def filled(store: Store) -> Store:
     """Two sessions on a warmed prompt, one of them with three points, and a branch of nobody's."""
     commit(store, ids(0, 1), "warm:rules", pinned=True)
     for n_blocks in (3, 4, 5):
-        commit(store, ids(0, 1, 2, 3, 4)[: 128 * n_blocks], "session:a")
+        path = ids(0, 1, 2, 3, 4)[: 128 * n_blocks]
+        commit(store, path, "session:a", snapshot=b"w" * 5000)
     commit(store, ids(0, 1, 9), LONG, SPITEFUL)
     commit(store, ids(7))
     commit(store, [], "session:short", n_tokens=12)
@@ -216,7 +205,7 @@ def test_a_store_that_cannot_be_written_is_shown(
     assert os.strerror(errno.EROFS) in ran.out + ran.err or view.startswith("show")
 
 
-@pytest.mark.parametrize("view", ["tree", "du"])
+@pytest.mark.parametrize("view", VIEWS)
 def test_a_damaged_index_is_built_anew_or_told_of(
     cli: Cli, filled: Store, folder: Path, request: pytest.FixtureRequest, view: str
 ) -> None:

@@ -25,8 +25,16 @@ def fail_with(number: int) -> Callable[..., Any]:
     return failing
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
-@pytest.mark.parametrize("method", ["pwritev", "sync_data", "open", "create", "make_directory"])
+@pytest.mark.parametrize(
+    ("method", "number"),
+    [
+        ("pwritev", errno.ENOSPC),
+        ("sync_data", errno.EIO),
+        ("open", errno.EROFS),
+        ("create", errno.EROFS),
+        ("make_directory", errno.EIO),
+    ],
+)
 def test_trouble_with_the_disk_is_one_warning(
     cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch, method: str, number: int
 ) -> None:
@@ -42,8 +50,17 @@ def test_trouble_with_the_disk_is_one_warning(
     assert os.strerror(number) in warnings[0]
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
-@pytest.mark.parametrize("method", ["pwritev", "sync_data", "open", "create", "publish", "preadv"])
+@pytest.mark.parametrize(
+    ("method", "number"),
+    [
+        ("pwritev", errno.ENOSPC),
+        ("sync_data", errno.EIO),
+        ("open", errno.EROFS),
+        ("create", errno.EROFS),
+        ("publish", errno.ENOSPC),
+        ("preadv", errno.EIO),
+    ],
+)
 def test_kv_commands_on_a_disk_that_fails_end_in_one_line(
     cli: Cli, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, number: int
 ) -> None:

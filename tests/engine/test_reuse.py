@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from ced_kvstore import Store
 from cedagent.engine import Engine
 from cedagent.errors import ContextLimitError, EngineError, UsageError
 from cedagent.model.tiny import write_tiny
@@ -150,6 +151,29 @@ def test_a_damaged_store_never_changes_the_answer(model, kv, damage):
     engine.close()
     # What was bad has been written again, and is whole.
     assert logits_of(Engine.load(model, kv=kv), ids)[1].reused_disk == 640
+
+
+def test_what_another_process_drops_before_it_is_read_is_not_called_damaged(model, kv, monkeypatch):
+    ids = some_ids(700)
+    expected, _ = logits_of(Engine.load(model), ids)
+    writer = Engine.load(model, kv=kv)
+    logits_of(writer, ids)
+    writer.close()
+    engine = Engine.load(model, kv=kv)
+    plain = Store.match
+
+    def match_then_lose(store, ids):
+        found = plain(store, ids)
+        store.remove("prefill")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "match", match_then_lose)
+        got, usage = logits_of(engine, ids)
+    assert torch.equal(got, expected)
+    assert usage.reused_disk == 0
+    assert list(engine.notices) == []
+    engine.close()
 
 
 def test_a_changed_weight_is_a_miss_that_names_the_tensor_group(model, kv, tmp_path):

@@ -53,7 +53,10 @@ class Race:
         self.other(f"wait_at_sync({str(go)!r})")
         thread = threading.Thread(target=lambda: self.other(f"{act} and 0"), daemon=True)
         thread.start()
+        ends = time.monotonic() + 20
         while not go.with_name("waiting").exists():
+            assert thread.is_alive()
+            assert time.monotonic() < ends
             time.sleep(0.005)
 
         def go_on() -> None:

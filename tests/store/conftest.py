@@ -145,6 +145,14 @@ def kit(tmp_path: Path) -> Iterator[Kit]:
     made.close()
 
 
+@pytest.fixture
+def other(kit: Kit) -> Iterator[Kit]:
+    """A second, empty folder for a store."""
+    made = Kit(kit.directory.with_name("other"))
+    yield made
+    made.close()
+
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

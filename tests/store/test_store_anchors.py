@@ -2,9 +2,56 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
-from ced_kvstore import Anchor
+import pytest
+
+from ced_kvstore import Anchor, Stream
+
+NO_ANCHORS: dict[str, dict[str, Any]] = {
+    "a short hash": {"block_hash": b"short"},
+    "a hash as text": {"block_hash": "x" * 32},
+    "a label as bytes": {"label": b"x"},
+    "half of a character": {"label": "\ud800"},
+    "a long label": {"label": "x" * 511 + "\u00e9"},
+    "a kind that is none": {"kind": None},
+    "a long kind": {"kind": "x" * 513},
+    "a number for a flag": {"pinned": 1},
+    "a text for a time": {"created": "x"},
+    "a time that is no number": {"created": float("nan")},
+    "a flag for a time": {"created": True},
+    "a position with a fraction": {"n_tokens": 5.0},
+    "a flag for a position": {"n_tokens": True},
+    "a position before all": {"n_tokens": -1},
+    "a position that no path has": {"n_tokens": 2**32 + 128},
+}
+
+
+@pytest.mark.parametrize("name", NO_ANCHORS)
+def test_what_is_no_anchor_is_refused_at_once(name: str) -> None:
+    with pytest.raises(ValueError, match=r"(anchor|a block hash): expected"):
+        Anchor(**{"block_hash": bytes(32), "label": "session:a", **NO_ANCHORS[name]})
+
+
+def test_the_longest_anchor_comes_back(kit: Any) -> None:
+    store, ids = kit.open(), kit.ids(1)
+    key = store.hashes(ids)[0]
+    longest = Anchor(key, "\u00e9" * 256, "x" * 512, True, 2**53 - 1, 2**32 + 127)
+    assert kit.commit(store, ids, anchors=[longest]).reason is None
+    assert store.match(ids).anchors == (longest,)
+    store.close()
+    assert kit.open().anchors() == [longest]
+
+
+def test_what_no_record_can_hold_is_refused_at_once(kit: Any) -> None:
+    store, ids = kit.open(), kit.ids(1)
+    kit.commit(store, ids)
+    with mmap.mmap(-1, 2**32) as untouched, pytest.raises(ValueError, match="a snapshot: expected"):
+        store.commit([], first_block=0, rows={}, snapshots={store.hashes(ids)[0]: untouched})
+    with pytest.raises(ValueError, match="bytes of one block"):
+        kit.open(streams=[Stream(str(number), 1 << 30) for number in range(4)])
+    assert (store.read_only, store.notice) == (False, None)
 
 
 def test_anchors_come_back_with_the_match_and_after_a_restart(kit: Any) -> None:
@@ -28,14 +75,27 @@ def test_anchors_alone_can_be_committed_once(kit: Any) -> None:
     store = kit.open()
     ids = kit.ids(2)
     kit.commit(store, ids)
-    anchor = Anchor(store.hashes(ids)[0], "x" * 900)
+    anchor = Anchor(store.hashes(ids)[0], "x" * 512)
     assert store.commit(ids, first_block=2, rows={}, anchors=[anchor]).reason is None
     before = kit.bytes_on_disk()
     store.commit([], first_block=0, rows={}, anchors=[anchor])
     assert kit.bytes_on_disk() == before
-    assert [a.label for a in store.anchors()] == ["x" * 900]
+    assert [a.label for a in store.anchors()] == ["x" * 512]
     done = store.commit([], first_block=0, rows={}, anchors=[Anchor(bytes(32), "y")])
     assert "not stored" in done.reason
+
+
+def test_what_has_no_block_costs_nothing_else(kit: Any) -> None:
+    store, ids = kit.open(), kit.ids(2)
+    kit.commit(store, ids)
+    key = store.hashes(ids)[0]
+    done = store.commit([], first_block=0, rows={}, snapshots={bytes(32): b"x", key: b"w" * 99})
+    assert done.reason == "a snapshot's block is not stored"
+    assert store.read_snapshot(key) == b"w" * 99
+    anchors = [Anchor(bytes(32), "x"), Anchor(key, "session:a")]
+    done = store.commit([], first_block=0, rows={}, anchors=anchors)
+    assert done.reason == "an anchor's block is not stored"
+    assert [anchor.label for anchor in store.anchors()] == ["session:a"]
 
 
 def test_snapshots_of_the_newest_two_pins_and_forks_stay(kit: Any) -> None:

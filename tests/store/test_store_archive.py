@@ -9,31 +9,9 @@ from typing import Any
 
 import pytest
 from safetensors.numpy import load
+from store_makers import forked
 
 from ced_kvstore import Anchor, StoreError, Stream, chunk
-
-
-@pytest.fixture
-def other(kit: Any) -> Any:
-    """A second, empty folder for a store."""
-    made = type(kit)(kit.directory.with_name("other"))
-    yield made
-    made.close()
-
-
-def forked(kit: Any) -> Any:
-    """A store with two sessions that share two blocks, a pin, snapshots, an anchor at the root."""
-    store = kit.open()
-    for ids, label in ((kit.ids(6), "session:a"), (kit.ids(2) + kit.ids(3, seed=4), "session:b")):
-        hashes = store.hashes(ids)
-        anchors = [
-            Anchor(hashes[-1], label, "output", created=1000.5, n_tokens=len(ids) + 7),
-            Anchor(hashes[1], label, "fork", pinned=label == "session:a", created=3.0),
-        ]
-        snapshots = {hashes[at]: label.encode() * 50 for at in (1, -1)}
-        kit.commit(store, ids, anchors=anchors, snapshots=snapshots)
-    kit.commit(store, [], anchors=[Anchor(store.root, "session:short", created=4.0, n_tokens=5)])
-    return store
 
 
 def holdings(store: Any) -> tuple[Any, ...]:
@@ -144,16 +122,3 @@ def test_any_safetensors_tool_reads_an_archive(kit: Any, tmp_path: Path) -> None
         size = stream.block_bytes
         assert bytes(tensors[f"rows.{stream.name}"][at]) == rows[stream.name][4 * size : 5 * size]
     assert bytes(windows[keys[5].hex()]) == b"session:a" * 50
-
-
-def test_nothing_is_held_after_an_import(
-    kit: Any, other: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chunk, "CHUNK_BYTES", 9000)
-    store, copy = kit.open(), other.open()
-    for seed in range(3):
-        kit.commit(store, kit.ids(3, seed=seed))
-    store.export(tmp_path / "all.tar")
-    assert copy.import_(tmp_path / "all.tar").blocks == 9
-    copy.evict(0)
-    assert copy.stats().blocks == 0

@@ -17,11 +17,10 @@ SPAN = span(BLOCK_PAYLOAD)
 
 
 PLACES = [
-    *((f"header byte {i}", i) for i in range(0, HEADER_BYTES, 5)),
+    ("the key", 24),
     ("header end", HEADER_BYTES - 1),
     ("first id", HEADER_BYTES),
     ("last id", HEADER_BYTES + 511),
-    ("first row byte", HEADER_BYTES + 512),
     ("a seam between streams", HEADER_BYTES + 512 + 1003),
     ("last row byte", HEADER_BYTES + BLOCK_PAYLOAD - 1),
 ]
@@ -102,7 +101,7 @@ def test_a_damaged_snapshot_is_none(kit: Any) -> None:
 
 
 @pytest.mark.parametrize("running", [False, True])
-@pytest.mark.parametrize("keep", [0, 1, 100, SPAN, SPAN + 4000, 3 * SPAN])
+@pytest.mark.parametrize("keep", [0, SPAN + 4000])
 def test_a_truncated_segment_keeps_what_is_left(kit: Any, keep: int, running: bool) -> None:
     kit.fill()
     store = kit.open() if running else None
@@ -133,20 +132,6 @@ def test_a_missing_segment_is_a_miss_and_filled_again(kit: Any, running: bool) -
     assert bool(store.verify(fix=True)) is running
     assert store.verify() == []
     assert kit.good_blocks(store, ids) == 4
-
-
-def test_zeroed_pages_of_a_segment(kit: Any) -> None:
-    kit.fill(6)
-    (segment,) = kit.segments()
-    raw = bytearray(segment.read_bytes())
-    start = kit.block_offset(segment, 2)
-    raw[start : start + 2 * SPAN] = bytes(2 * SPAN)
-    segment.write_bytes(raw)
-    store = kit.open()
-    assert kit.good_blocks(store, kit.ids(6)) == 2
-    assert store.stats().blocks_bad == 2
-    assert len(store.verify(fix=True)) == 2
-    assert store.verify() == []
 
 
 def test_a_record_cut_within_its_padding_is_lost_and_not_overwritten(kit: Any) -> None:

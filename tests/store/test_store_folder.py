@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from store_race import hold
 
 from ced_kvstore import Files, StoreError, VersionError
 from ced_kvstore.rows import Tables
@@ -152,3 +153,22 @@ def test_a_disk_that_does_not_answer_is_not_read_at_the_end(kit: Any) -> None:
     assert again.match(ids).blocks == 2
     again.close()
     assert (kit.directory / "index" / "CHECK").exists()
+
+
+def test_a_store_that_closes_bars_nobody_who_waits_to_open_it(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once OPEN is free, LOCK is: who got the one and not the other would never write."""
+    kit.fill()
+    store, plain, found = kit.open(), Files.unlock, []
+
+    def unlocked(files: Files, fd: int) -> None:
+        is_open = files.identity(fd) == files.identity(kit.directory / "OPEN")
+        plain(files, fd)
+        if is_open:
+            os.close(hold(kit.directory / "LOCK"))
+            found.append("free")
+
+    monkeypatch.setattr(Files, "unlock", unlocked)
+    store.close()
+    assert found == ["free"]

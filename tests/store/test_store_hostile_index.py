@@ -127,6 +127,11 @@ class Folder:
                 if not backwards:
                     look_through(kit, store, self.ids)
                 change_all(kit, store, self.ids, archive, backwards=backwards)
+            # It ended with `verify(fix=True)`.
+            with kit.open() as store:
+                assert (store.notice, store.verify()) == (None, [])
+                assert kit.commit(store, self.ids).reason is None
+                assert kit.good_blocks(store, self.ids) == 4
         archive.unlink(missing_ok=True)
         assert {path.name for path in base.iterdir()} == {"kv", "beside", "pristine"}
         assert base.joinpath("beside").read_bytes() == b"mine"
@@ -170,6 +175,9 @@ BY_HAND: dict[str, list[Row]] = {
     "values without end": [("anchors", (Key(4), b"a" * 16), b"\x91" * 2000)],
     "fields that are none": [("fingerprints", Key(5), msgpack.packb([[1], [1, 4096, 60]]))],
     "a stamp that no record can have": [("meta", b"stamp", b"\xff" * 10)],
+    "the highest number of a segment": [
+        ("segments", ((1 << 31) - 1).to_bytes(4, "big"), struct.pack("<QQQ", 0, 0, 0))
+    ],
     "a number that no segment can have": [("meta", b"segment", b"\xff" * 10)],
 }
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_doors import change_all, look_through, modest
 
-from ced_kvstore.hashing import Fingerprint
+from ced_kvstore.hashing import Fingerprint, block_hash, token_bytes
 from ced_kvstore.record import ALIGN, Header, Kind, checksum
 
 EDGES = [0, 1, 127, 128, 4095, 1 << 20, (1 << 31) - 1, (1 << 32) - 1]
@@ -124,6 +124,36 @@ BY_HAND: dict[str, Row] = {
 @pytest.mark.parametrize("name", BY_HAND)
 def test_a_forged_record_does_no_harm(folder: Folder, name: str) -> None:
     folder.endure([BY_HAND[name]])
+
+
+@pytest.mark.parametrize("above", [-1, 0, 1, 1 << 32, 1 << 63])
+def test_a_forged_stamp_costs_nothing_that_is_stored_after_it(folder: Folder, above: int) -> None:
+    kit, index = folder.kit, folder.kit.directory / "index"
+    forged = packed(Kind.ANCHOR, ["x", "kind", False, 1.0, 512], stamp=(1 << 62) + above)
+    folder.segment.write_bytes(folder.raw + folder.record(forged))
+    for seed in (1, 2):
+        shutil.rmtree(index)
+        with kit.open() as store:
+            assert kit.commit(store, kit.ids(2, seed=seed)).blocks == 2
+    shutil.rmtree(index)
+    with kit.open() as store:
+        assert kit.good_blocks(store, folder.ids) == 4
+        assert [kit.good_blocks(store, kit.ids(2, seed=seed)) for seed in (1, 2)] == [2, 2]
+        assert store.verify() == []
+
+
+def test_a_first_block_that_no_root_leads_to_is_passed_over(folder: Folder) -> None:
+    kit, parent = folder.kit, b"?" * 32
+    payload = token_bytes(kit.ids(1)) + bytes(1003 + 517 + 2049)
+    key = block_hash(parent, payload[:512])
+    short = folder.digest[:16]
+    head = Header(Kind.BLOCK, len(payload), 0, 9, key, parent, short, checksum([payload])).pack()
+    record = head + payload + bytes(-len(head + payload) % ALIGN)
+    folder.segment.write_bytes(folder.raw + record)
+    shutil.rmtree(kit.directory / "index")
+    with kit.open() as store:
+        assert store.stats().blocks == kit.good_blocks(store, folder.ids) == 4
+        assert store.verify() == []
 
 
 MANY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

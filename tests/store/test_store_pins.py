@@ -41,6 +41,18 @@ def test_a_pinned_path_stays_until_it_is_unpinned(kit: Any) -> None:
     assert store.match(kit.ids(3, seed=1)).blocks == 3
 
 
+@pytest.mark.parametrize("key", [b"short", b"", "x" * 32, None, bytearray(32)])
+def test_what_is_no_hash_is_not_pinned(kit: Any, key: Any) -> None:
+    store, ids = kit.open(), kit.ids(2)
+    kit.commit(store, ids)
+    for door in (store.pin, store.unpin, store.read_snapshot, lambda key: store.quarantine([key])):
+        with pytest.raises(ValueError, match="expected 32 bytes"):
+            door(key)
+    assert store.match(ids).blocks == 2
+    assert [parse(path.read_bytes()) for path in pin_files(kit)] == [{store.hashes(ids)[1]}]
+    assert store.notice is None
+
+
 def test_the_path_that_a_commit_goes_on_from_stays(kit: Any) -> None:
     """Also when another session of the process was the last to match."""
     store = kit.open(max_bytes=1 << 20)

@@ -1,11 +1,12 @@
 """Quarantine of rows that a reader knows to be wrong, and which snapshots of a path are kept.
 
 A quarantined block is a miss from there on, until a commit of the same block writes it anew with
-what hangs on it.
+what hangs on it. So is a damaged snapshot, which costs no block.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ced_kvstore import Anchor
+from ced_kvstore.segment import Segments
 
 WRONG = b"w" * 3000
 RIGHT = b"r" * 3001
@@ -68,6 +70,21 @@ def test_a_mended_block_does_not_keep_its_old_snapshot(kit: Any, path: Any) -> N
     kit.commit(store, ids, 2)
     assert store.read_snapshot(hashes[2]) is None
     assert store.match(ids).snapshots == (4 * 128,)
+
+
+def test_a_snapshot_that_went_with_a_wrong_block_stays_away_after_a_rebuild(
+    kit: Any, path: Any
+) -> None:
+    store, ids, hashes = path
+    store.quarantine([hashes[2]])
+    kit.commit(store, ids, 2)
+    store.close()
+    shutil.rmtree(kit.directory / "index")
+    again = kit.open()
+    assert again.read_snapshot(hashes[2]) is None
+    assert again.read_snapshot(hashes[3]) == RIGHT
+    assert kit.good_blocks(again, ids) == 5
+    assert again.match(ids).snapshots == (4 * 128,)
 
 
 @pytest.mark.parametrize("mended", [False, True])
@@ -132,6 +149,53 @@ store.close()
     assert (done.stdout, done.stderr) == ("2\n", "")
     match = store.match(ids)
     assert (match.blocks, match.reason) == (2, "corrupt")
+
+
+def damage_snapshot(kit: Any, data: bytes) -> None:
+    (segment,) = kit.segments()
+    kit.flip(segment, segment.read_bytes().index(data) + 1234, bit=3)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "after a restart"])
+def test_a_damaged_snapshot_is_offered_no_more_and_stored_anew(
+    kit: Any, path: Any, again: bool
+) -> None:
+    store, ids, hashes = path
+    damage_snapshot(kit, RIGHT)
+    assert store.match(ids).snapshots == (4 * 128, 3 * 128)
+    assert store.read_snapshot(hashes[3]) is None
+    assert store.match(ids).snapshots == (3 * 128,)
+    # Its block is none the worse for it.
+    assert (kit.good_blocks(store, ids[: 2 * 128]), store.stats().blocks_bad) == (2, 0)
+    if again:
+        store.close()
+        store = kit.open()
+        assert store.match(ids).snapshots == (3 * 128,)
+    done = store.commit([], first_block=0, rows={}, snapshots={hashes[3]: RIGHT})
+    assert done.reason is None
+    assert store.read_snapshot(hashes[3]) == RIGHT
+    assert store.match(ids).snapshots == (4 * 128, 3 * 128)
+    assert store.verify() == []
+
+
+def test_a_snapshot_that_is_moved_meanwhile_is_found_again(
+    kit: Any, path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, ids, hashes = path
+    kit.anchored(store, kit.ids(1, seed=7), "session:b")
+    read, moved = Segments.read_payload, []
+
+    def slow(segments: Any, place: Any, *args: Any) -> Any:
+        if not moved:
+            moved.append(place)
+            store.remove("session:b", purge=True)
+            assert not segments.path(place.segment).exists()
+        return read(segments, place, *args)
+
+    monkeypatch.setattr(Segments, "read_payload", slow)
+    assert store.read_snapshot(hashes[3]) == RIGHT
+    assert moved
+    assert store.match(ids).snapshots == (4 * 128, 3 * 128)
 
 
 def keeps(n_blocks: int, snapshots: set[int], pins: set[int], forks: set[int]) -> set[int]:

@@ -70,14 +70,6 @@ def test_a_block_evicted_meanwhile_is_written_again(kit: Any, race: Race) -> Non
     assert race.store.verify() == []
 
 
-def test_a_path_that_keeps_going_is_given_up(kit: Any, race: Race) -> None:
-    kit.commit(race.store, kit.ids(3))
-    race.meanwhile("store.evict(0)")
-    done = kit.commit(race.store, kit.ids(5), 3)
-    assert (done.blocks, done.reason) == (0, "the path below block 3 is not stored")
-    assert race.store.verify() == []
-
-
 def test_an_anchor_set_meanwhile_is_not_undone(kit: Any, race: Race) -> None:
     kit.commit(race.store, kit.ids(2))
     key = race.store.hashes(kit.ids(2))[1]

@@ -191,6 +191,21 @@ def test_foreign_files_among_the_segments_are_left_alone(kit: Any) -> None:
     assert (kit.directory / "seg" / "notes.txt").exists()
 
 
+@pytest.mark.parametrize(
+    "name", ["\u00b2.kvs", "1.kvs", "0000001.kvs", "2147483648.kvs", f"{'9' * 200}.kvs"]
+)
+def test_a_name_that_no_segment_has_is_none_of_ours(kit: Any, name: str) -> None:
+    kit.fill()
+    (kit.directory / "seg" / name).write_bytes(kit.segments()[0].read_bytes())
+    shutil.rmtree(kit.directory / "index")
+    store = kit.open()
+    assert (store.notice, store.read_only) == (None, False)
+    assert kit.good_blocks(store, kit.ids(4)) == 4
+    assert store.gc().reason is None
+    assert (kit.directory / "seg" / name).exists()
+    assert store._core.segments.numbers() == [1]
+
+
 @settings(max_examples=30, deadline=None)
 @given(noise=st.binary(max_size=20_000), at=st.integers(0, 3))
 def test_hostile_segments_rebuild_without_an_exception(

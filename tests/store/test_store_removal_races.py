@@ -7,6 +7,7 @@ Afterwards the index, and one rebuilt from the segments, say the same.
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -130,6 +131,11 @@ def test_a_pin_waits_for_who_drops_by_an_older_list(
         # The pins have been read, and the blocks are about to be gone.
         if not pinned.ident:
             pinned.start()
+            # What tells others of the pin comes first; then it waits.
+            ends = time.monotonic() + 20
+            while not list((kit.directory / "pins").iterdir()):
+                assert time.monotonic() < ends
+                time.sleep(0.005)
             pinned.join(0.2)
             assert pinned.is_alive()
         plain(files, commit)

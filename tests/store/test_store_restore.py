@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from store_makers import from_memory
 
 from ced_kvstore import Anchor, Files, Stream, read_plan, restore
 from ced_kvstore.record import Header, Kind, Record
 
 STRIDE = 8192
 """Bytes of one record of the kit's streams on disk."""
-
-
-def from_memory(fd: int, pieces: Sequence[memoryview], offset: int) -> bool:
-    """`preadv_cached` on a file system that can always tell; some that tests run on cannot."""
-    return Files().preadv(fd, pieces, offset) == sum(map(len, pieces))
 
 
 @pytest.fixture(params=["as it is", "memory", "helpers", "disk"])

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from store_makers import buffers_of
 
-from ced_kvstore import Files, read_plan
-from ced_kvstore.deadline import DEADLINES, Deadline
+from ced_kvstore import Files, deadline, read_plan, restore
+from ced_kvstore.deadline import DEADLINES, Deadline, wait
 
 STRIDE = 8192
 
@@ -62,13 +63,24 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Disk]]:
     def hang(start: int) -> Disk:
         disk = Disk(start)
         disks.append(disk)
+
+        def patient(core: Any, ended: Sequence[threading.Lock], seconds: float) -> None:
+            # The time is the disk's: how long threads take to come to it is the machine's affair.
+            def are_there() -> bool:
+                return disk.waiting + sum(not lock.locked() for lock in ended) >= len(ended)
+
+            assert soon(are_there)
+            wait(core, ended, seconds)
+
+        for module in (deadline, restore):
+            monkeypatch.setattr(module, "wait", patient)
         monkeypatch.setattr(Files, "preadv_cached", staticmethod(lambda *_: False))
         monkeypatch.setattr(read_plan, "BATCH_BYTES", 2 * STRIDE)
         monkeypatch.setattr(Files, "preadv", disk.preadv)
         monkeypatch.setattr(Files, "open", disk.opening)
         monkeypatch.setattr(Files, "close", disk.closing)
         for name in DEADLINES:
-            monkeypatch.setitem(DEADLINES, name, Deadline(0.2, 0.0))
+            monkeypatch.setitem(DEADLINES, name, Deadline(0.1, 0.0))
         return disk
 
     yield hang
@@ -87,10 +99,6 @@ def soon(condition: Callable[[], bool]) -> bool:
     return True
 
 
-def buffers_of(kit: Any, n_blocks: int) -> dict[str, bytearray]:
-    return {s.name: bytearray(b"\xaa" * n_blocks * s.block_bytes) for s in kit.streams}
-
-
 def test_beyond_the_deadline_it_is_a_miss_with_one_notice(kit: Any, stuck: Any) -> None:
     store, ids = kit.open(), kit.ids(8)
     kit.commit(store, ids)
@@ -100,17 +108,16 @@ def test_beyond_the_deadline_it_is_a_miss_with_one_notice(kit: Any, stuck: Any) 
     begun = time.monotonic()
     # The first two blocks are one piece, and that one came.
     assert kit.good_blocks(store, ids, match) == 2
-    assert 0.2 <= time.monotonic() - begun < 5
+    assert time.monotonic() - begun >= 0.1
     notice = store.notice
-    assert "took longer than 0.2 s" in notice
+    assert "took longer than 0.1 s" in notice
     assert "\n" not in notice
     assert disk.waiting == 3
     # From here on nobody waits again, neither at a read nor at a commit.
-    begun = time.monotonic()
     assert store.match(ids).reason == "disabled"
     assert store.read(match, buffers_of(kit, 8)) == 0
     assert kit.commit(store, kit.ids(1, seed=3)).reason == "disabled"
-    assert time.monotonic() - begun < 0.2
+    assert disk.waiting == 3
     assert store.notice == notice
     # No record is blamed for it.
     assert store.stats().blocks_bad == 0
@@ -142,7 +149,7 @@ def test_a_snapshot_has_a_deadline_too(kit: Any, stuck: Any) -> None:
     disk = stuck(0)
     begun = time.monotonic()
     assert store.read_snapshot(key) is None
-    assert 0.2 <= time.monotonic() - begun < 5
+    assert time.monotonic() - begun >= 0.1
     assert disk.waiting == 1
     assert "took longer" in store.notice
 

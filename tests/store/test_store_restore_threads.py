@@ -10,19 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from store_makers import buffers_of, from_memory
 
 from ced_kvstore import Files, load, read_plan, restore
 
 STRIDE = 8192
-
-
-def from_memory(fd: int, pieces: Sequence[memoryview], offset: int) -> bool:
-    """`preadv_cached` on a file system that can always tell; some that tests run on cannot."""
-    return Files().preadv(fd, pieces, offset) == sum(map(len, pieces))
-
-
-def buffers_of(kit: Any, n_blocks: int) -> dict[str, bytearray]:
-    return {s.name: bytearray(n_blocks * s.block_bytes) for s in kit.streams}
 
 
 def test_a_read_ends_when_its_helpers_have(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,6 +40,54 @@ def test_a_read_ends_when_its_helpers_have(kit: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(restore, "idle_processors", lambda: 2)
     assert store.read(store.match(ids), buffers_of(kit, 12)) == 12
     assert inside == 0
+
+
+def test_a_helper_that_comes_after_an_interrupt_reads_nothing(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then its descriptor is closed, and its number may be another file's."""
+    store, ids = kit.open(), kit.ids(12)
+    kit.commit(store, ids)
+    match, caller = store.match(ids), threading.get_ident()
+    arrived, over, ended = threading.Event(), threading.Event(), threading.Event()
+    late: list[int] = []
+
+    class Gate:
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            if threading.get_ident() != caller:
+                arrived.set()
+                over.wait(10)
+            self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+            if over.is_set():
+                ended.set()
+
+    def new_gate(self: Any) -> Gate:
+        self._gates.append(Gate())
+        return self._gates[-1]
+
+    def interrupted(fd: int, pieces: Sequence[memoryview], offset: int) -> bool:
+        if threading.get_ident() != caller:
+            late.append(fd)
+            return False
+        assert arrived.wait(10)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(restore.Restore, "_new_gate", new_gate)
+    monkeypatch.setattr(Files, "preadv_cached", staticmethod(interrupted))
+    monkeypatch.setattr(read_plan, "BATCH_BYTES", 2 * STRIDE)
+    monkeypatch.setattr(restore, "HELP_BYTES", 0)
+    monkeypatch.setattr(restore, "idle_processors", lambda: 1)
+    with pytest.raises(KeyboardInterrupt):
+        store.read(match, buffers_of(kit, 12))
+    over.set()
+    assert ended.wait(10)
+    assert late == []
 
 
 def test_what_is_in_memory_is_copied_once(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:

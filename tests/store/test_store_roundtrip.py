@@ -112,10 +112,13 @@ def test_wrong_buffers_and_arguments_are_refused(kit: Any) -> None:
         store.commit(ids, first_block=2, rows={}, anchors=[Anchor(b"short", "x")])
     with pytest.raises(ValueError, match="name of its own"):
         kit.open(streams=[Stream("a", 1), Stream("a", 2)])
-    with pytest.raises(ValueError, match="at least 0"):
+    with pytest.raises(TypeError):
+        store.evict("half of it")
+    with pytest.raises(ValueError, match="max_bytes"):
         kit.open(max_bytes=-1)
     with pytest.raises(TypeError, match=r"float\.hex"):
         kit.open(fingerprint={"rope_theta": 1.5})
+    assert (store.notice, store.read_only) == (None, False)
 
 
 def test_blocks_that_are_there_are_skipped(kit: Any) -> None:
