@@ -3,6 +3,7 @@
 New processes that tests start run with the default number of threads, unless a test says otherwise.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 
@@ -12,6 +13,9 @@ from cedagent.threads import spin_briefly
 
 # Before any test module loads torch.
 spin_briefly()
+# Tests say themselves how wide their terminals are; workers of a parallel run are told a width.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
 
 
 @pytest.fixture(autouse=True, scope="module")
