@@ -82,10 +82,11 @@ def read_entries(data: bytes, *, path: Path) -> tuple[list[Entry], int]:
 class LogFile:
     """An open log, locked against other processes; `notice` says if it cannot be written."""
 
-    def __init__(self, path: Path, *, begins: bytes = b"") -> None:
+    def __init__(self, path: Path, *, begins: bytes = b"", to_remove: bool = False) -> None:
         """Open or create; raises SessionError if another process holds it or it is damaged.
 
         Every log begins with the bytes `begins`: a file that does not is none, and stays as it is.
+        What is only held `to_remove` it is not read, so it may be damaged.
         """
         self.path = path
         self.notice: str | None = None
@@ -97,7 +98,7 @@ class LogFile:
         self._end = 0
         fd = self._open()
         self._fd: int | None = fd
-        if fd is None:
+        if fd is None or to_remove:
             return
         try:
             size = os.fstat(fd).st_size

@@ -32,6 +32,8 @@ def session_ids(name: str) -> list[int]:
         entries, _ = read_entries(path.read_bytes(), path=path)
     except OSError:
         raise SessionError(f"no session {name}; `cedagent sessions ls` lists them") from None
+    if not entries:
+        raise SessionError(f"session {name}: {path} holds no whole entry")
     return [token for entry in entries for token in entry["ids"]]
 
 

@@ -70,7 +70,7 @@ def ls(folder: Path | None, as_json: bool) -> int:
     if rows:
         header = ["label", "kind", "tokens", "", "made", "block"]
         kv_screen.show_table(header, rows, numbers=["tokens"])
-    click.echo(
+    kv_screen.say(
         f"{count(stats.blocks, 'block')}, {size(stats.bytes_on_disk)} on disk of at most "
         f"{size(stats.max_bytes)}"
     )

@@ -5,6 +5,7 @@ Knows names of files and labels. What an archive may hold, the store decides.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -29,15 +30,14 @@ def export(file: Path, labels: tuple[str, ...], folder: Path | None, as_json: bo
     """
     from ced_kvstore import StoreError
 
-    if file.exists():
-        raise UsageError(f"kv export {file}: it exists; remove it or name another file")
-    if not file.parent.is_dir():
-        raise UsageError(f"kv export {file}: there is no folder {file.parent}; make it first")
+    _check_target(file)
     store = open_store(folder)
     if store is None:
         raise UsageError(f"kv export {file}: nothing is stored yet")
     with store:
         known = {anchor.label for anchor in store.anchors()}
+        if not known and not store.stats().blocks and store.notice is None:
+            raise UsageError(f"kv export {file}: nothing is stored yet")
         for label in labels:
             if label not in known:
                 raise UsageError(
@@ -59,8 +59,7 @@ def export(file: Path, labels: tuple[str, ...], folder: Path | None, as_json: bo
                 (done.blocks, "block"), (done.snapshots, "snapshot"), (done.anchors, "anchor"),
             )
         ]  # fmt: skip
-        line = f"wrote {', '.join(what)}, {size(done.bytes)} to {file}"
-        kv_screen.echo(kv_screen.one_line(line))
+        kv_screen.say(f"wrote {', '.join(what)}, {size(done.bytes)} to {file}")
     return _end(f"not everything was exported to {file}", done.reason)
 
 
@@ -77,7 +76,8 @@ def import_(file: Path, folder: Path | None, as_json: bool) -> int:
     from ced_kvstore import StoreError
 
     if not file.is_file():
-        raise UsageError(f"kv import {file}: no such file; expected one that `kv export` wrote")
+        why = "it is no regular file" if file.exists() else "no such file"
+        raise UsageError(f"kv import {file}: {why}; expected one that `kv export` wrote")
     store = open_store(folder, create=True)
     assert store is not None
     with store:
@@ -92,12 +92,28 @@ def import_(file: Path, folder: Path | None, as_json: bool) -> int:
         print_json({"file": file, "imported": done})
     else:
         there = f" ({count(done.skipped, 'block')} were there)" if done.skipped else ""
-        click.echo(
+        kv_screen.say(
             f"added {count(done.blocks, 'block')}, {size(done.bytes)}{there}; of the archive the "
             f"store now has {count(done.snapshots, 'snapshot')}, "
             f"{count(done.anchors, 'anchor')}"
         )
     return _end(f"not everything was imported from {file}", done.reason)
+
+
+def _check_target(file: Path) -> None:
+    """Raise UsageError unless a new file can be made of this name."""
+    if file.name == "-":
+        raise UsageError("kv export -: expected the name of a file, not stdout")
+    if file.is_file():
+        raise UsageError(f"kv export {file}: it exists; remove it or name another file")
+    if file.exists():
+        raise UsageError(f"kv export {file}: it is no regular file; name another one")
+    if not file.parent.is_dir():
+        raise UsageError(f"kv export {file}: there is no folder {file.parent}; make it first")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"kv export {file}: you cannot write to {file.absolute().parent}; name another folder"
+        )
 
 
 def _end(what: str, reason: str | None) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from cedagent.cli import kv_screen
-from cedagent.cli.kv_folder import NOTHING, folder_option, open_store
+from cedagent.cli.kv_folder import NOTHING, check_readable, folder_option, open_store
 from cedagent.cli.options import json_option
 from cedagent.cli.report import count, print_json, size
 from cedagent.errors import EngineError
@@ -42,6 +42,13 @@ def verify(fix: bool, folder: Path | None, as_json: bool) -> int:
         with kv_screen.busy(f"checking {count(n_records, 'record')}, {size(n_bytes)}"):
             problems = store.verify(fix=fix)
         seconds = time.perf_counter() - started
+        unread = [problem.detail for problem in problems if problem.kind == "disabled"]
+        if unread:
+            raise EngineError(store.notice or f"the prefix store cannot be read: {unread[0]}")
+        check_readable(store, found=True)
+    if all(problem.kind in ("read_only", "busy") for problem in problems):
+        # It could not have been mended, but there is nothing to mend.
+        problems = []
     good = all(problem.fixed for problem in problems)
     if as_json:
         print_json(

@@ -5,21 +5,23 @@ Knows labels and hashes as `ls` shows them. `sessions rm` drops blocks through h
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cedagent.cli import kv_screen
+from cedagent.cli.kv_block import anchors_at
 from cedagent.cli.kv_folder import NOTHING, folder_option, open_store
 from cedagent.cli.options import json_option
 from cedagent.cli.report import count, print_json, size
 from cedagent.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from ced_kvstore import Collected, Removal, Store
+    from ced_kvstore import Anchor, Collected, Removal, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Dropped:
     """Bytes by which the segments on disk became smaller."""
     reason: str | None = None
     """Why something stays that is to go."""
+    at_once: bool = False
+    """Whether the bytes were to leave the disk with it."""
 
     @property
     def words(self) -> str:
@@ -42,15 +46,15 @@ class Dropped:
         said += f"{size(self.left_disk)} left the disk"
         if self.reason is not None:
             return f"{said}; {self.reason}"
-        if self.left_disk >= self.bytes:
+        if self.at_once or self.left_disk >= self.bytes:
             return said
-        return f"{said}, the rest goes when its file is rewritten (--purge: at once)"
+        return f"{said}, the rest goes when its file is rewritten (`kv gc`: at once)"
 
 
 @click.command()
 @click.argument("label", required=False)
 @click.option("--session", metavar="NAME", help="What only this session kept.")
-@click.option("--block", metavar="HASH", help="What is only needed at this block (from ls).")
+@click.option("--block", metavar="HASH", help="What is only needed at this block (see ls).")
 @click.option("--all", "everything", is_flag=True, help="Everything, pinned or not.")
 @click.option("--purge", is_flag=True, help="Take the bytes off the disk at once.")
 @folder_option
@@ -70,25 +74,31 @@ def rm(
     """
     if [label, session, block, everything or None].count(None) != 3:
         raise UsageError("kv rm: expected one of LABEL, --session NAME, --block HASH, --all")
-    store, dropped = open_store(folder), None
-    name = block or "everything"
+    store, dropped, labels = open_store(folder), None, set[str]()
+    name = "everything" if block is None else block
     if label is not None or session is not None:
         name = str(label) if session is None else f"session:{session}"
     if store is not None:
         with store:
             if everything or block is not None:
-                dropped = _drop_blocks(store, block, purge=purge)
+                anchors = store.anchors() if block is None else anchors_at(store, block)
+                name = name if block is None else anchors[0].block_hash.hex()
+                labels = {anchor.label for anchor in anchors}
+                dropped = _drop_blocks(store, name, anchors, purge=purge)
             else:
-                dropped = drop_label(store, name, purge=purge)
+                dropped, labels = drop_label(store, name, purge=purge), {name}
     if dropped is None and not everything:
-        raise UsageError(f"nothing is stored under {name}; `cedagent kv ls` lists the labels")
+        raise UsageError(f"nothing is stored under {name!r}; `cedagent kv ls` lists the labels")
     if as_json:
-        print_json({"removed": name, "dropped": dropped})
+        print_json({"removed": name, "labels": sorted(labels), "dropped": dropped})
     elif dropped is None:
         click.echo(NOTHING)
     else:
-        line = f"removed {name}, {count(dropped.anchors, 'anchor')}, {dropped.words}"
-        kv_screen.echo(kv_screen.one_line(line))
+        what = name if block is None else f"{', '.join(sorted(labels))} at block {name}"
+        if everything and dropped.reason is not None:
+            what = "all that no process uses"
+        line = f"removed {what}, {count(dropped.anchors, 'anchor')}, {dropped.words}"
+        kv_screen.say(line)
     return 0
 
 
@@ -99,7 +109,7 @@ def rm(
 def gc(dry_run: bool, folder: Path | None, as_json: bool) -> int:
     """Drop what nothing names, and give dead bytes back.
 
-    What running programs looked up last stays.
+    Each file that has some is rewritten. What running programs looked up last stays.
     """
     store = open_store(folder)
     done = None
@@ -111,13 +121,16 @@ def gc(dry_run: bool, folder: Path | None, as_json: bool) -> int:
     elif done is None:
         click.echo(NOTHING)
     elif dry_run:
-        click.echo(
+        kv_screen.say(
             f"there are {count(done.blocks, 'block')} that no label needs; with dead records up to "
             f"{size(done.bytes)} could be given back; what running programs looked up last stays"
         )
     else:
         rest = f"; {done.reason}" if done.reason else ""
-        click.echo(
+        if done.waiting:
+            rest += f"; dead bytes in {count(done.waiting, 'file')} wait for another process to be "
+            rest += "done with it, or for room to move what else is in it"
+        kv_screen.say(
             f"dropped {count(done.blocks, 'block')}; {size(max(0, done.bytes))} left the disk "
             f"({count(done.segments, 'file')}){rest}"
         )
@@ -131,30 +144,28 @@ def drop_label(store: Store, label: str, *, purge: bool) -> Dropped | None:
     """
     if not any(anchor.label == label for anchor in store.anchors()):
         return None
-    return _measured(store, lambda: store.remove(label, purge=purge), label)
+    return _measured(store, lambda: store.remove(label, purge=purge), label, purge=purge)
 
 
-def _drop_blocks(store: Store, block: str | None, *, purge: bool) -> Dropped:
-    """Remove what is anchored at a block, or everything."""
+def _drop_blocks(store: Store, name: str, anchors: Iterable[Anchor], *, purge: bool) -> Dropped:
+    """Remove what is anchored at some blocks; by the name "everything" what is not, too."""
     from ced_kvstore import Removal
 
-    hashes = {anchor.block_hash for anchor in store.anchors()}
-    if block is not None:
-        hashes = {key for key in hashes if key.hex().startswith(block.lower())}
-        if len(hashes) != 1 or not block:
-            raise UsageError(
-                f"--block {block}: expected the hash of one block with an anchor, got one that "
-                f"fits {len(hashes)}; `cedagent kv ls` lists them"
-            )
+    hashes = {anchor.block_hash for anchor in anchors}
 
     def drop() -> Removal:
         # All at once: what is needed by nothing else is then looked for once.
         removal = store.remove(*hashes, purge=purge) if hashes else Removal(0, 0, 0)
-        if block is None:
-            store.evict(0)
-        return removal
+        if name != "everything" or store.read_only:
+            return removal
+        store.evict(0)
+        reason = store.gc().reason if purge else None
+        if blocks := store.stats().blocks:
+            # What had an anchor and what had none.
+            reason = reason or f"what another process is using stays ({count(blocks, 'block')})"
+        return replace(removal, reason=reason or removal.reason)
 
-    return _measured(store, drop, block or "everything")
+    return _measured(store, drop, name, purge=purge)
 
 
 def _to_collect(store: Store) -> Collected:
@@ -167,26 +178,43 @@ def _to_collect(store: Store) -> Collected:
 
 
 def _collect(store: Store) -> Collected:
-    with kv_screen.busy("collecting what nobody needs"):
+    with _working("collecting what nobody needs"):
         done = store.gc()
     if done.reason is not None and not (done.blocks or done.bytes):
         raise EngineError(f"nothing was collected: {store.notice or done.reason}")
     return done
 
 
-def _measured(store: Store, drop: Callable[[], Removal], name: str) -> Dropped:
+@contextlib.contextmanager
+def _working(what: str) -> Iterator[None]:
+    """Show that it goes on, and say on Ctrl-C what becomes of the rest."""
+    try:
+        with kv_screen.busy(what):
+            yield
+    except KeyboardInterrupt:
+        click.echo(
+            f"stopped while {kv_screen.one_line(what)}; what was removed by then stays away, and "
+            "`cedagent kv gc` takes the rest of its bytes off the disk",
+            err=True,
+        )
+        raise
+
+
+def _measured(store: Store, drop: Callable[[], Removal], name: str, *, purge: bool) -> Dropped:
     """Drop, and return what went; raises EngineError when nothing could."""
     before = store.stats()
-    with kv_screen.busy(f"removing {name}"):
+    with _working(f"removing {name}"):
         removal = drop()
     after = store.stats()
-    if store.read_only or (removal.reason and not removal.anchors):
+    blocks = max(before.blocks - after.blocks, removal.blocks)
+    if store.read_only or (removal.reason and not removal.anchors and not blocks):
         raise EngineError(f"the store keeps the blocks of {name}: {store.notice or removal.reason}")
     return Dropped(
         anchors=removal.anchors,
-        blocks=max(before.blocks - after.blocks, removal.blocks),
-        bytes=removal.bytes,
+        blocks=blocks,
+        bytes=max(before.bytes_live - after.bytes_live, removal.bytes),
         left_disk=max(0, before.bytes_on_disk - before.bytes_index
                       - after.bytes_on_disk + after.bytes_index),
         reason=removal.reason,
+        at_once=purge,
     )  # fmt: skip

@@ -87,6 +87,11 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
+def _of_blocks(row: Compared, holds: bool | None) -> bool | None:
+    """Return whether a claim about blocks holds; None at a length that has none and is no proof."""
+    return None if holds and not row.whole else holds
+
+
 Claim = tuple[str, str, Callable[[Compared], bool | None]]
 
 _CLAIMS: tuple[Claim, ...] = (
@@ -95,17 +100,17 @@ _CLAIMS: tuple[Claim, ...] = (
     (
         "restart",
         "so does what another process restores from disk after a restart",
-        lambda row: row.disk and row.reused_disk >= row.whole,
+        lambda row: _of_blocks(row, row.disk and row.reused_disk >= row.whole),
     ),
     (
         "no_snapshot",
         "so does a restore without a snapshot on the way, where windows are run again",
-        lambda row: row.no_snapshot and row.is_read,
+        lambda row: _of_blocks(row, row.no_snapshot and row.is_read),
     ),
     (
         "archive",
         "so does a restore after `kv export` and `kv import` into another folder",
-        lambda row: row.moved and row.is_read,
+        lambda row: _of_blocks(row, row.moved and row.is_read),
     ),
     (
         "damage",

@@ -19,10 +19,18 @@ from cedagent.cli.render import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.text import Text
 
 UNBROKEN = 100_000
 """Columns where there is no terminal: nothing is ever folded there."""
+
+LEAST = 12
+"""Fewest columns for a table's first column, which has the names."""
+
+GAP = 2
+"""Blanks between columns."""
+
+_MARKS = dict.fromkeys([0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+"""Marks that turn the direction of what is written after them."""
 
 
 def console() -> Console:
@@ -37,8 +45,8 @@ def console() -> Console:
 
 
 def one_line(text: str) -> str:
-    """Return what is printable of a text, on one line."""
-    return printable(text).replace("\n", " ").replace("\t", " ")
+    """Return what is printable of a text, on one line and in the order in which it is stored."""
+    return printable(text).translate(_MARKS).replace("\n", " ").replace("\t", " ")
 
 
 def show(*parts: RenderableType, on: Console | None = None) -> None:
@@ -50,6 +58,13 @@ def show(*parts: RenderableType, on: Console | None = None) -> None:
     echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
+def say(line: str) -> None:
+    """Print a sentence, folded between its words where the terminal ends."""
+    from rich.text import Text
+
+    show(Text(one_line(line)))
+
+
 def echo(text: str) -> None:
     """Print a text in which there may be characters that stdout's encoding does not have."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
@@ -57,19 +72,39 @@ def echo(text: str) -> None:
 
 
 def show_table(
-    header: Sequence[str], rows: Iterable[Sequence[str | Text]], *, numbers: Collection[str] = ()
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[str] = ()
 ) -> None:
-    """Print rows under a header; the first column is folded where the width ends."""
+    """Print rows under a header; the first column is folded where the width ends.
+
+    On a terminal too narrow for that, each row says its names itself, below its first cell.
+    """
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    on = console()
+    columns = [*zip(header, *rows, strict=True)][1:]
+    others = sum(max(map(len, column)) + GAP for column in columns)
+    if on.width - others < LEAST:
+        show(*(part for row in rows for part in _stacked(header, row)), on=on)
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for place, name in enumerate(header):
-        justify = "right" if name in numbers else "left"
-        table.add_column(name, justify=justify, no_wrap=place > 0, overflow="fold")  # type: ignore[arg-type]  # one of two literals
+        justify: Literal["left", "right"] = "right" if name in numbers else "left"
+        table.add_column(name, justify=justify, no_wrap=place > 0, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(one_line(c)) if isinstance(c, str) else c for c in row))
-    show(table)
+        table.add_row(*(Text(one_line(cell)) for cell in row))
+    show(table, on=on)
+
+
+def _stacked(header: Sequence[str], row: Sequence[str]) -> Iterator[RenderableType]:
+    """Yield a row's first cell, and a line of the others that are not empty."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    yield Text(one_line(row[0]), style="bold")
+    cells = zip(header[1:], row[1:], strict=True)
+    said = ", ".join(f"{name} {one_line(cell)}".strip() for name, cell in cells if cell)
+    yield Padding(Text(said), (0, 0, 0, GAP))
 
 
 def show_pairs(pairs: Iterable[tuple[str, str]]) -> None:

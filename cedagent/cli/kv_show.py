@@ -6,6 +6,7 @@ Knows how a block is named (hash or label) and how it is told. It reads one reco
 from __future__ import annotations
 
 import dataclasses
+import string
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,8 +51,8 @@ def show(ctx: click.Context, target: str, model: str, folder: Path | None, as_js
                     f"kv show {target}: it has no whole block yet ({count(at.n_tokens, 'token')})"
                 ) from None
             raise UsageError(
-                f"kv show: expected a label or a block's hash (`cedagent kv ls` and `tree` have "
-                f"them), got {target!r}: {error}"
+                f"kv show {target!r}: {_why(target, error)}; `cedagent kv ls` and `tree` have "
+                "labels and hashes"
             ) from None
     is_default = ctx.get_parameter_source("model") is ParameterSource.DEFAULT
     text, why_not = _text(found, model, is_default=is_default)
@@ -65,6 +66,11 @@ def show(ctx: click.Context, target: str, model: str, folder: Path | None, as_js
     if text is not None:
         kv_screen.echo(text)
     return 0
+
+
+def _why(target: str, error: ValueError) -> str:
+    is_hash = target != "" and len(target) <= 64 and set(target) <= set(string.hexdigits)
+    return str(error) if is_hash else "it is neither a label nor the digits of a block's hash"
 
 
 def _anchor(store: Store, label: str) -> Anchor | None:
@@ -105,7 +111,7 @@ def _lines(found: Shown) -> list[tuple[str, str]]:
     written = "" if found.stamp is None else f", written by commit {found.stamp:,}"
     used = f"{found.hits:.1f} hits, {age(found.last)} ago" if found.last else "never by itself"
     children = ", ".join(key.hex()[:12] for key in found.children)
-    fields = ", ".join(f"{name}={value}" for name, value in found.fields.items())
+    known = f"{count(len(found.fields), 'field')}, see --json" if found.fields else "not known"
     return [
         ("block", found.block_hash.hex()),
         ("tokens", f"{found.position:,} to {found.position + 128:,}"),
@@ -116,7 +122,7 @@ def _lines(found: Shown) -> list[tuple[str, str]]:
         ("snapshot", "none" if found.snapshot_bytes is None else size(found.snapshot_bytes)),
         ("used", used),
         *(("anchor", _of_anchor(anchor)) for anchor in found.anchors),
-        ("fingerprint", f"{found.fingerprint}: {fields or 'not known in plain form'}"),
+        ("fingerprint", f"{found.fingerprint}: {known}"),
         ("ids", f"{' '.join(map(str, found.ids[:8]))} ..." if found.ids else "damaged"),
     ]
 

@@ -141,6 +141,8 @@ def _run_here(model: Path, folder: Path) -> _Here:
     if engine.store is None:
         raise EngineError("; ".join(notices) or "the prefix store cannot be opened")
     is_whole = engine.store.match(ids).position >= max(LENGTHS) // BLOCK * BLOCK
+    if not is_whole and engine.store.read_only:
+        raise EngineError(f"kv selftest: nothing can be tried; {engine.store.notice}")
     second = engine.store.hashes(ids)[1].hex()
     engine.close()
     names = ["near"]
@@ -150,7 +152,13 @@ def _run_here(model: Path, folder: Path) -> _Here:
     # What is not there can be neither carried nor damaged; the verdict says that it is not there.
     if is_whole:
         _carry(folder / "near", folder / "moved")
-        shutil.copytree(folder / "near", folder / "damaged")
+        try:
+            shutil.copytree(folder / "near", folder / "damaged")
+        except OSError:
+            raise EngineError(
+                f"kv selftest: a store cannot be copied in {folder.parent}; make room there, or "
+                "name another disk's folder with --kv"
+            ) from None
         _flip(folder / "damaged", second)
         names += ["moved", "damaged"]
     return _Here(cold, live, ram, {name: str(folder / name) for name in names}, notices)

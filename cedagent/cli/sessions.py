@@ -17,6 +17,7 @@ from cedagent.agent.log import LogFile, check_name, read_entries
 from cedagent.cli.kv_drop import Dropped, drop_label
 from cedagent.cli.kv_folder import folder_option, open_store
 from cedagent.cli.options import json_option
+from cedagent.cli.render import warn
 from cedagent.cli.report import age, disk_bytes, print_json, print_table, size
 from cedagent.errors import EngineError, SessionError
 from cedagent.paths import sessions_dir
@@ -94,7 +95,7 @@ def rm(names: tuple[str, ...], purge: bool, folder: Path | None, as_json: bool) 
     """Remove sessions, and the blocks of the store that only they used.
 
     Blocks that another session or a warmed prompt uses stay; so does what running programs looked
-    up last.
+    up last. Exit code 5 when the store keeps what is to go.
     """
     paths = {name: _path(name) for name in names}
     removed = []
@@ -102,7 +103,7 @@ def rm(names: tuple[str, ...], purge: bool, folder: Path | None, as_json: bool) 
         # All the locks first: a session that is open elsewhere is not pulled away from under it,
         # and then none of the others is.
         for path in paths.values():
-            held.callback(LogFile(path).close)
+            held.callback(LogFile(path, to_remove=True).close)
         store, kept = None, None
         try:
             store = open_store(folder)
@@ -116,7 +117,12 @@ def rm(names: tuple[str, ...], purge: bool, folder: Path | None, as_json: bool) 
                 click.echo(_words(removed[-1]))
     if as_json:
         print_json(removed)
-    return 0
+    option = " --purge" if purge else ""
+    for each in removed:
+        if each.kept is not None:
+            again = f"repeat it with: cedagent kv rm session:{each.session}{option}"
+            warn(f"sessions rm {each.session}: {each.kept}; {again}")
+    return EngineError.exit_code if any(each.kept for each in removed) else 0
 
 
 def _remove(
@@ -131,15 +137,13 @@ def _remove(
         try:
             dropped = drop_label(store, f"session:{name}", purge=purge)
         except EngineError as error:
-            # The log is what the user wanted gone; blocks that nobody names are evicted in time.
+            # The log is what the user wanted gone, and the store still knows the label without it.
             kept = str(error)
     return Removed(name, log_bytes, dropped, kept)
 
 
 def _words(removed: Removed) -> str:
     log = f"removed {removed.session}, its log of {size(removed.log_bytes)}"
-    if removed.kept is not None:
-        return f"{log}; {removed.kept}"
     return log + (f", {removed.dropped.words}" if removed.dropped else "")
 
 

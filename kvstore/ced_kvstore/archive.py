@@ -17,7 +17,7 @@ from pathlib import Path
 from ced_kvstore import manifest, tape
 from ced_kvstore.chunk import Chunk, block_tensors, blocks_each, chunk_name, packed
 from ced_kvstore.core import Core
-from ced_kvstore.errors import TROUBLE, BadRecord, StoreError
+from ced_kvstore.errors import TROUBLE, BadRecord, StoreError, told
 from ced_kvstore.files import Files
 from ced_kvstore.hashing import IDS_BYTES, block_hash
 from ced_kvstore.manifest import Section
@@ -70,8 +70,7 @@ def export(core: Core, path: Path, targets: Sequence[str | bytes] = ()) -> Archi
         core.files.replace(beside, path)
         return done
     except (StoreError, *TROUBLE) as error:
-        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise StoreError(f"{text}; nothing was exported to {path}") from None
+        raise StoreError(f"{told(error)}; nothing was exported to {path}") from None
     finally:
         with contextlib.suppress(OSError):
             core.files.unlink(beside)

@@ -84,7 +84,7 @@ class Blocks:
         for tensor in expected:
             if tensor not in found:
                 same = [other for other in found if other.name == tensor.name]
-                fault(chunk.file, str(tensor), f"there is {str(same[0])[:200] if same else 'none'}")
+                fault(chunk.file, tensor.words, f"there is {same[0].words if same else 'none'}")
         if len(found) != len(expected):
             refuse(chunk.file, f"{len(expected)} tensors", len(found))
         self._ids, self._keys, self._parents, self._sums, *self._rows = map(
@@ -126,7 +126,7 @@ def snapshots(raw: memoryview, chunk: Chunk) -> dict[bytes, memoryview]:
     for tensor, view in found.items():
         key = digest(tensor.name, f"{chunk.file}: a tensor's name")
         if tensor.dtype != "U8" or len(tensor.shape) != 1:
-            fault(chunk.file, "snapshots as U8 in one dimension", f"there is {tensor}")
+            fault(chunk.file, "snapshots as U8 in one dimension", f"there is {tensor.words}")
         made[key] = view
     return made
 

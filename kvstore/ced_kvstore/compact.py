@@ -19,6 +19,8 @@ from ced_kvstore.rows import Tables
 BATCH_BYTES = 32 << 20
 """Bytes moved in one go; what is held in memory meanwhile."""
 
+UNLIMITED = 1 << 62
+
 INDEX_MARGIN = 64 << 10
 """Bytes left for the pages that the next index transaction adds."""
 
@@ -35,9 +37,9 @@ def live_bytes(tables: Tables) -> int:
     return sum(live for _end, live in tables.segments().values())
 
 
-def reclaim(core: Core, index: Index, to_bytes: int, max_moved: int) -> int:
-    """Unlink dead segments and move live records out of the emptiest until `to_bytes` are in use or
-    `max_moved` bytes were moved; return the segments that went.
+def reclaim(core: Core, index: Index, to_bytes: int = UNLIMITED, max_moved: int = UNLIMITED) -> int:
+    """Unlink dead segments, empty those that are to be purged, and then the emptiest until
+    `to_bytes` are in use, all until `max_moved` bytes were moved; return the segments that went.
 
     The caller holds the lease. Raises one of errors.TROUBLE.
     """
@@ -51,7 +53,7 @@ def reclaim(core: Core, index: Index, to_bytes: int, max_moved: int) -> int:
         shares = {n: live / end for n, (end, live) in segments.items() if live < end}
         shares = {n: share for n, share in shares.items() if n not in stuck}
         emptiest = min(shares, key=shares.__getitem__, default=None)
-        if purges:
+        if purges and moved <= max_moved:
             emptiest = purges[0]
         elif emptiest is None or (shares[emptiest] and (moved > max_moved or used <= to_bytes)):
             return count
@@ -62,12 +64,28 @@ def reclaim(core: Core, index: Index, to_bytes: int, max_moved: int) -> int:
             stuck.add(emptiest)
 
 
+def purge(core: Core, index: Index) -> int:
+    """Move live records out of every segment that has a dead one; return the segments that went.
+
+    It is written down first, so that whoever comes next finishes it; those that have to wait are
+    then in `tables.purges()`. The caller holds the lease.
+    """
+
+    def ask(tables: Tables) -> None:
+        for number, (end, live) in tables.segments().items():
+            if live < end:
+                tables.ask_purge(number)
+
+    # What is dead as a whole goes first, and with it the removals that spoke of it.
+    count = reclaim(core, index)
+    index.write(ask)
+    return count + reclaim(core, index)
+
+
 def compact(core: Core, index: Index) -> int:
     """Move live records out of segments less than half of which is live; return the segments that
     went. The caller holds the lease."""
-    with index.read() as tables:
-        used = used_bytes(tables, index)
-    count = reclaim(core, index, used, 0)
+    count = reclaim(core, index)
     with index.read() as tables:
         segments = tables.segments()
     wasteful = [number for number, (end, live) in segments.items() if 2 * live < end]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from ced_kvstore.errors import TROUBLE, BadIndex, BadRecord
+from ced_kvstore.errors import TROUBLE, BadIndex, BadRecord, told
 from ced_kvstore.files import Files
 from ced_kvstore.index import Index
 from ced_kvstore.leftovers import clear
@@ -173,9 +173,8 @@ class Core:
         """Write no more, unless `verify` can mend it; the first call leaves the one notice."""
         self.read_only |= not isinstance(error, BadIndex)
         if self.notice is None:
-            text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             end = "" if isinstance(error, BadIndex) else "; nothing new is stored"
-            self.notice = f"prefix store {self.directory}: {text}{end}"
+            self.notice = f"prefix store {self.directory}: {told(error)}{end}"
 
     def change(self, change: Callable[[Core, Index], T], otherwise: Callable[[str], T]) -> T:
         """Run a change if this process may write; trouble ends its writing, with one notice."""

@@ -11,6 +11,8 @@ and `import_` only, `ValueError` / `TypeError` out of any door that is called wi
 
 from __future__ import annotations
 
+import errno
+
 import lmdb
 
 
@@ -38,3 +40,21 @@ class Stale(Exception):
 
 TROUBLE = (OSError, lmdb.Error, BadRecord)
 """What a damaged disk or index can raise; the doors of the store turn it into a reason."""
+
+_ADVICE = {
+    errno.EEXIST: "move it away",
+    errno.EISDIR: "move it away",
+    errno.ENOTDIR: "move it away",
+    errno.ENOSPC: "make room on that disk",
+    errno.EACCES: "allow yourself to read and write it, or choose another folder",
+    errno.EROFS: "choose another folder",
+}
+
+
+def told(error: BaseException | str) -> str:
+    """Return what happened, to which file where that is known, and what to do about it."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    what = error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
+    advice = _ADVICE.get(error.errno or 0)
+    return what if advice is None else f"{what} ({advice})"

@@ -37,6 +37,8 @@ MOVED_SEGMENTS = 4
 
 FULL = "the byte budget is full of pinned blocks and the path in use"
 
+TOO_SMALL = "the byte budget is smaller than what one block takes"
+
 
 @dataclass(frozen=True, slots=True)
 class Room:
@@ -46,6 +48,8 @@ class Room:
     """Bytes."""
     reason: str
     """Why it is not more."""
+    at_most: int
+    """What would fit if nothing else were stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,8 @@ def make_room(core: Core, index: Index, need: int, *, keep: Sequence[bytes]) -> 
                 target = int(HIGH * now.limit) - need
                 reclaim(core, index, target, MOVED_SEGMENTS * core.writer.limit + 4 * need)
         now = _measure(core, index)
-    return Room(max(0, now.limit - now.used - INDEX_MARGIN), reason)
+    at_most = now.limit - index.used_bytes() - INDEX_MARGIN
+    return Room(max(0, now.limit - now.used - INDEX_MARGIN), reason, at_most)
 
 
 def _drop(core: Core, index: Index, now: _Budget, need: int, keep: Sequence[bytes]) -> bool:
@@ -151,12 +156,15 @@ def give_back(core: Core, index: Index) -> int:
 
 
 def collect(core: Core, index: Index) -> Collected:
-    """Drop what nobody points at, then compact."""
+    """Drop what nobody points at, then give back every dead byte."""
     before = _measure(core, index).used
     with core.locks.lease() as is_ours:
         if not is_ours:
             return Collected(0, 0, 0, BUSY)
         blocks = drop(core, index, Rule("nobody pointed at it", only_unneeded=True))
-        segments = compact.compact(core, index)
+        segments = compact.purge(core, index)
+        with index.read() as tables:
+            waiting = len(tables.purges())
     freed = before - _measure(core, index).used
-    return Collected(blocks or 0, segments, freed, UNREADABLE if blocks is None else None)
+    reason = UNREADABLE if blocks is None else None
+    return Collected(blocks or 0, segments, freed, reason, waiting)

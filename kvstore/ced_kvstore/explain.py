@@ -7,7 +7,7 @@ nothing, not even recency.
 from __future__ import annotations
 
 from ced_kvstore.core import Core
-from ced_kvstore.errors import TROUBLE, BadRecord
+from ced_kvstore.errors import TROUBLE, BadRecord, told
 from ced_kvstore.hashing import IDS_BYTES, Fingerprint, block_hash, token_ids
 from ced_kvstore.lookup import differing_field, find, other_fingerprint
 from ced_kvstore.record import Place
@@ -22,7 +22,7 @@ def explain(core: Core, fingerprint: Fingerprint, raw_ids: bytes) -> Explanation
     try:
         return _explain(core, fingerprint, raw_ids)
     except TROUBLE as error:
-        return Explanation("disabled", 0, 0, stored=str(error))
+        return Explanation("disabled", 0, 0, stored=told(error))
 
 
 def _explain(core: Core, fingerprint: Fingerprint, raw_ids: bytes) -> Explanation:

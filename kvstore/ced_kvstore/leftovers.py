@@ -9,7 +9,7 @@ from __future__ import annotations
 from ced_kvstore.errors import BadRecord
 from ced_kvstore.files import Files
 from ced_kvstore.index import Index
-from ced_kvstore.record import ALIGN, HEADER_BYTES, Place
+from ced_kvstore.record import ALIGN, HEADER_BYTES, MAX_SEGMENT_BYTES, Place
 from ced_kvstore.segment import Segments
 from ced_kvstore.tables import INDEX_VERSION
 from ced_kvstore.writer import Writer
@@ -57,7 +57,8 @@ def _known(index: Index) -> dict[int, tuple[int, int]] | None:
 
 def _blot(files: Files, segments: Segments, number: int, end: int) -> None:
     """Make the headers of records behind a segment's end unreadable."""
-    found, offset, size = [], end, segments.size(number)
+    found, offset = [], end
+    size = min(segments.size(number), MAX_SEGMENT_BYTES)
     while offset + HEADER_BYTES <= size:
         try:
             header, _ = segments.read_header_at(number, offset)

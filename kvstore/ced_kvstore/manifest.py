@@ -209,6 +209,8 @@ def _chunks(
 def _anchor(value: object, what: str) -> Anchor:
     names = {"block", "label", "kind", "pinned", "created", "n_tokens"}
     row = table_of(value, what, names)
+    if row["label"] == "":
+        refuse(f"{what}: label", "a text by which `cedagent kv ls` can show it", "")
     return Anchor(
         digest(row["block"], f"{what}: block"),
         text(row["label"], f"{what}: label", MAX_TEXT_BYTES),

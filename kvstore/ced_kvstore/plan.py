@@ -13,7 +13,7 @@ import msgpack
 
 from ced_kvstore import anchor_row
 from ced_kvstore.core import Core
-from ced_kvstore.evict import make_room
+from ced_kvstore.evict import FULL, TOO_SMALL, make_room
 from ced_kvstore.hashing import BLOCK_TOKENS, IDS_BYTES, chain
 from ced_kvstore.index import Index
 from ced_kvstore.record import Kind, Record, span
@@ -116,7 +116,8 @@ def fit(core: Core, index: Index, request: Request, plan: Plan) -> None:
     room = make_room(core, index, need, keep=plan.hashes)
     if room.fits >= need:
         return
-    plan.reason = room.reason
+    is_too_small = room.reason == FULL and plan.new and block > room.at_most
+    plan.reason = TOO_SMALL if is_too_small else room.reason
     cut = plan.new[max(0, room.fits - extra) // block :]
     plan.new = plan.new[: len(plan.new) - len(cut)]
     lost = {plan.hashes[i] for i in cut}

@@ -14,7 +14,7 @@ from ced_kvstore import anchor_row
 from ced_kvstore.entry import Entry
 from ced_kvstore.errors import BadRecord
 from ced_kvstore.hashing import BLOCK_TOKENS, IDS_BYTES, Fingerprint, block_hash
-from ced_kvstore.record import ALIGN, HEADER_BYTES, Header, Kind, Place
+from ced_kvstore.record import ALIGN, HEADER_BYTES, MAX_SEGMENT_BYTES, Header, Kind, Place
 from ced_kvstore.rows import Tables
 from ced_kvstore.segment import Segments
 
@@ -39,7 +39,7 @@ def scan(segments: Segments) -> list[Found]:
     found: list[Found] = []
     for number in segments.numbers():
         size, offset = segments.size(number), 0
-        while offset + HEADER_BYTES <= size:
+        while offset + HEADER_BYTES <= min(size, MAX_SEGMENT_BYTES):
             try:
                 header, _ = segments.read_header_at(number, offset)
             except BadRecord:

@@ -31,6 +31,9 @@ MAX_PAYLOAD = 2**32 - 1
 MAX_SEGMENT = 2**31 - 1
 """Highest number of a segment: more than there ever will be."""
 
+MAX_SEGMENT_BYTES = 256 << 20
+"""No record begins behind so many bytes of a segment."""
+
 # magic, version, kind, payload length, position, stamp, key, parent, fingerprint id, checksum, zero
 _HEADER = struct.Struct("<4sHHIIQ32s32s16s16sI")
 _CRC = struct.Struct("<I")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgpack
 
-from ced_kvstore.compact import move_out, reclaim, used_bytes
+from ced_kvstore.compact import reclaim
 from ced_kvstore.core import Core
 from ced_kvstore.drop import UNREADABLE, in_use
 from ced_kvstore.errors import Stale
@@ -22,6 +22,7 @@ from ced_kvstore.locks import BUSY
 from ced_kvstore.record import Kind, Place, Record
 from ced_kvstore.results import Anchor, Removal
 from ced_kvstore.rows import Tables
+from ced_kvstore.traces import Traces, find
 from ced_kvstore.tree import by_depth, load, paths
 
 KEYS_PER_RECORD = 1_000
@@ -43,8 +44,8 @@ class _Doomed:
 def remove(core: Core, index: Index, targets: Collection[str | bytes], *, purge: bool) -> Removal:
     """Drop the anchors of labels or at blocks, and what only they needed.
 
-    The caller holds core.lock. With `purge` the segments they were in are rewritten at once. Raises
-    one of errors.TROUBLE.
+    The caller holds core.lock. With `purge` the segments that have a record of them, dead ones
+    included, are rewritten at once, or by whoever comes next. Raises one of errors.TROUBLE.
     """
     with core.locks.lease() as is_ours:
         if not is_ours:
@@ -59,15 +60,18 @@ def remove(core: Core, index: Index, targets: Collection[str | bytes], *, purge:
                 stamp = tables.get_meta("stamp") + headroom
             if not doomed.anchors and not doomed.blocks:
                 return Removal(0, 0, 0, _nothing(doomed))
+            traces = find(core, index, frozenset(doomed.blocks)) if purge else None
             places = core.writer.append(index, _records(doomed), stamp)
-            change = _Change(core, targets, doomed, places, stamp)
+            change = _Change(core, targets, doomed, places, stamp, traces)
             try:
-                freed, segments = core.publish(index, change.publish)
+                freed = core.publish(index, change.publish)
             except Stale:
                 continue
             core.writer.published(places)
             core.counters.count_evicted("removed", len(doomed.blocks))
-            stays = _give_back(core, index, segments if purge else ())
+            reclaim(core, index)
+            with index.read() as tables:
+                stays = traces is not None and not traces.found.isdisjoint(tables.purges())
             return Removal(len(doomed.anchors), len(doomed.blocks), freed, _left(doomed, stays))
         return Removal(0, 0, 0, reason)
 
@@ -87,28 +91,6 @@ def _left(doomed: _Doomed, stays: bool) -> str | None:
             "room to move what else is in it"
         )
     return None
-
-
-def _give_back(core: Core, index: Index, purged: Collection[int]) -> bool:
-    """Unlink what is dead, and empty the purged segments; return whether one of them stays."""
-    with index.read() as tables:
-        used = used_bytes(tables, index)
-        wanted = [number for number in sorted(purged) if number in tables.segments()]
-    reclaim(core, index, used, 0)
-    stuck = []
-    for number in wanted:
-        with index.read() as tables:
-            is_there = number in tables.segments()
-        if is_there and not move_out(core, index, number):
-            stuck.append(number)
-
-    def ask(tables: Tables) -> None:
-        for number in stuck:
-            tables.ask_purge(number)
-
-    if stuck:
-        index.write(ask)
-    return bool(stuck)
 
 
 def _choose(tables: Tables, targets: Collection[str | bytes], pinned: Collection[bytes]) -> _Doomed:
@@ -156,22 +138,25 @@ class _Change:
     doomed: _Doomed
     places: Sequence[Place]
     stamp: int
+    traces: Traces | None
+    """Where records of it are that go at once; None when they need not."""
 
-    def publish(self, tables: Tables) -> tuple[int, set[int]]:
-        """Return (bytes that are dead now, segments they are in); raises Stale when others
-        published meanwhile what the removal would have to name."""
+    def publish(self, tables: Tables) -> int:
+        """Return the bytes that are dead now; raises Stale when others published meanwhile what
+        the removal would have to name."""
         if self.stamp <= tables.get_meta("stamp") or (
             _anchors(tables, self.targets) != self.doomed.anchors
         ):
             raise Stale
         if not self._is_unused(tables):
             raise Stale
-        freed, segments, now = 0, set(), time.time()
+        # Written down here, a purge that is cut short is finished by whoever comes next.
+        for number in self.traces.segments(tables) if self.traces else ():
+            tables.ask_purge(number)
+        freed, now = 0, time.time()
         for key in self.doomed.blocks:
             if tables.children(key):
                 raise Stale
-            entry, snapshot = tables.block(key), tables.snapshot(key)
-            segments |= {p.segment for p in (entry and entry.place, snapshot) if p}
             if any(anchor not in self.doomed.anchors for anchor, _ in tables.anchors(key)):
                 raise Stale
             freed += tables.drop_block(key, "removed", now)
@@ -183,7 +168,7 @@ class _Change:
             tables.add_place(place, Kind.REMOVED, b"")
         tables.put_meta("stamp", self.stamp)
         tables.put_meta("removal", self.stamp)
-        return freed, segments
+        return freed
 
     def _is_unused(self, tables: Tables) -> bool:
         """Say whether nobody began to use what was chosen; asked within the transaction, so that

@@ -49,7 +49,8 @@ class Anchor:
         # What gets into the index with another type can never be read again.
         check_hash(self.block_hash)
         text = f"a text of at most {MAX_TEXT_BYTES} bytes"
-        _expect(_is_text(self.label), "label", text, self.label)
+        is_label = _is_text(self.label) and self.label != ""
+        _expect(is_label, "label", f"{text}, not empty", self.label)
         _expect(_is_text(self.kind), "kind", text, self.kind)
         _expect(isinstance(self.pinned, bool), "pinned", "True or False", self.pinned)
         is_time = _is_number(self.created, int, float) and 0 <= self.created < 2**53
@@ -155,6 +156,9 @@ class Collected:
     """Bytes given back to the disk."""
     reason: str | None = None
     """Why nothing, or not everything, was done."""
+    waiting: int = 0
+    """Segment files with dead bytes that wait for another process to be done with them, or for
+    room to move what else is in them."""
 
 
 @dataclass(frozen=True, slots=True)

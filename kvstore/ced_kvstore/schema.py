@@ -27,7 +27,9 @@ def fault(what: str, expected: str, but: str) -> NoReturn:
 
 def shown(value: object) -> str:
     """Return a value as a short text on one line."""
-    if isinstance(value, str | bytes):
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, str):
         return repr(value[:60])
     if value is None or isinstance(value, int | float):
         return repr(value)[:60]
@@ -51,9 +53,20 @@ def loads(raw: bytes | bytearray | memoryview, what: str) -> object:
             str(raw, "utf-8"), object_pairs_hook=table, parse_constant=constant
         )
     except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise StoreError(f"{what}: expected JSON, but {reason[:100]}") from None
+        raise StoreError(f"{what}: expected JSON, but {_fault_of(error)}") from None
     return value
+
+
+def _fault_of(error: ValueError | RecursionError) -> str:
+    """Return what is wrong with a text, without words that only programmers know."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return f"its byte {error.start} is not UTF-8"
+    if isinstance(error, json.JSONDecodeError):
+        return f"its letter {error.pos} is not what JSON has there ({error.msg})"
+    # Python refuses to read numbers of thousands of digits.
+    return "a number is too long" if "digits" in str(error) else str(error)[:100]
 
 
 def dumps(value: object) -> bytes:

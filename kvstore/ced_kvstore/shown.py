@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ced_kvstore.entry import Entry
-from ced_kvstore.errors import TROUBLE, BadRecord
+from ced_kvstore.errors import TROUBLE, BadRecord, told
 from ced_kvstore.hashing import IDS_BYTES, Value, block_hash, token_ids
 from ced_kvstore.record import Kind, Place
 from ced_kvstore.results import Anchor
@@ -78,7 +78,7 @@ def show(core: Core, prefix: str) -> Shown:
             # Another process may have moved the record while this one looked at its old place.
             keys, shown = _look_up(core, digits)
     except TROUBLE as error:
-        raise ValueError(f"no block can be looked up: {error}") from None
+        raise ValueError(f"no block can be looked up: {told(error)}") from None
     if shown is not None:
         return shown
     if not keys:

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import NoReturn
 
 from ced_kvstore.errors import StoreError
 from ced_kvstore.files import Files
@@ -62,7 +63,8 @@ class Tape:
         self._files = files
         # A pipe or a device could make us wait for ever.
         if not path.is_file():
-            raise StoreError("expected an archive file, and there is none; check the path")
+            other = "it is no regular file" if path.exists() else "there is none; check the path"
+            raise StoreError(f"expected an archive file, but {other}")
         try:
             self.size = files.size(path)
             self._fd = files.open(path)
@@ -113,18 +115,18 @@ class Tape:
         """Return the member whose header is at an offset, None at the end of the tar."""
         where = f"the tar at byte {at}"
         if at + BLOCK > self.size:
-            fault(where, "a header or the end mark", f"the file ends at {self.size}")
+            self._cut(where, "a header or the end mark")
         raw = self._read(at, BLOCK)
         if not any(raw):
             if at + len(END) > self.size:
-                fault(where, "an end mark of two blocks", "there is one")
+                self._cut(where, "an end mark of two blocks")
             return None
         name, _owner, size, _mtime, check, kind, link, magic, _names, prefix = _HEADER.unpack(raw)
         # The sum is taken with its own field as spaces.
         if check != b"%06o\0 " % (sum(raw) - sum(check) + 8 * ord(" ")):
             fault(where, "a header of a plain, uncompressed tar", "its sum does not fit")
         if kind != b"0" or magic not in _MAGIC or any(link) or any(prefix):
-            fault(where, "a regular file of a plain tar", f"it is of type {kind!r}")
+            fault(where, "a regular file of a plain tar", f"it is of type {shown(kind)}")
         plain, _, behind = name.partition(b"\0")
         if not plain.isascii() or any(behind):
             refuse(where, "a name of ASCII letters", plain)
@@ -132,7 +134,7 @@ class Tape:
             refuse(f"{where}: size", "octal digits", size)
         member = Member(plain.decode(), at + BLOCK, int(size[:-1], 8))
         if member.end > self.size:
-            refuse(where, f"at most {self.size - member.offset} bytes", member.size)
+            self._cut(where, f"{member.size} bytes of {shown(member.name)}")
         behind_it = member.offset + member.size
         if any(self._read(behind_it, member.end - behind_it)):
             fault(f"the tar at byte {behind_it}", "zeros up to a header", "there is more")
@@ -145,5 +147,8 @@ class Tape:
         except OSError as error:
             raise StoreError(f"cannot be read: {error.strerror}") from None
         if got != size:
-            refuse(f"the file at byte {offset}", f"{size} bytes", got)
+            fault(f"the file at byte {offset}", f"{size} bytes", f"only {got} could be read")
         return raw
+
+    def _cut(self, where: str, expected: str) -> NoReturn:
+        fault(where, expected, f"the archive is cut off: the file ends at {self.size}")

@@ -33,6 +33,12 @@ class Tensor:
     shape: tuple[int, ...]
 
     @property
+    def words(self) -> str:
+        """Name, type and shape as they are told to people."""
+        shape = " x ".join(map(str, self.shape))
+        return f"{self.name[:80]} of type {self.dtype}, {shape or 'one number'}"
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of the whole tensor."""
         return ITEM_BYTES[self.dtype] * prod(self.shape)

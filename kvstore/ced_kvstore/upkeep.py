@@ -84,7 +84,8 @@ class Upkeep:
         """Drop the anchors of labels (str) or at blocks (bytes), and what only they needed.
 
         A block goes when no other anchor is at it or after it, with everything after it. Its bytes
-        leave the disk with the next compaction of their segment, or at once with `purge`.
+        leave the disk with the next compaction of their segment or `gc`, or at once with `purge`:
+        all copies of them, and if it is cut short, with the next commit or `gc`.
         """
         return self._core.change(
             lambda core, index: remove.remove(core, index, frozenset(targets), purge=purge),
@@ -104,7 +105,8 @@ class Upkeep:
         return self._core.change(evict.give_back, lambda _reason: 0)
 
     def gc(self) -> Collected:
-        """Drop blocks that no anchor and no pin needs, then compact."""
+        """Drop blocks that no anchor and no pin needs, then give every dead byte back: each segment
+        that has one is rewritten."""
         return self._core.change(evict.collect, lambda reason: Collected(0, 0, 0, reason))
 
     def verify(self, fix: bool = False) -> list[Problem]:

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 from ced_kvstore.audit import contradictions
-from ced_kvstore.compact import reclaim, used_bytes
+from ced_kvstore.compact import reclaim
 from ced_kvstore.core import Core
-from ced_kvstore.errors import TROUBLE, BadIndex, BadRecord
+from ced_kvstore.errors import TROUBLE, BadIndex, BadRecord, told
 from ced_kvstore.index import Index
 from ced_kvstore.locks import BUSY
 from ced_kvstore.record import ALIGN, Kind, Place
@@ -37,7 +37,7 @@ def verify(core: Core, *, fix: bool) -> list[Problem]:
     except BadIndex:
         return [Problem("index", _INDEX, "a row of it is not one")]
     except TROUBLE as error:
-        return [Problem("disabled", str(core.directory), str(error))]
+        return [Problem("disabled", str(core.directory), told(error))]
 
 
 def _verify_and_mend(core: Core, index: Index) -> list[Problem]:
@@ -92,16 +92,17 @@ def _verify(core: Core, mend: Index | None) -> list[Problem]:
     for place, _kind, _key in placed:
         live[place.segment] = live.get(place.segment, 0) + place.span
     for number, (end, counted) in segments.items():
-        is_short = core.segments.size(number) < end and _is_known(core, number)
-        if live[number] != counted or is_short:
+        where, missing = _where(core, Place(number, 0, 0)), end - core.segments.size(number)
+        if live[number] != counted:
             detail = "the index counts other bytes than there are"
-            problems.append(Problem("index", _where(core, Place(number, 0, 0)), detail, fix))
+            problems.append(Problem("index", where, detail, fix))
+        if missing > 0 and _is_known(core, number):
+            detail = f"its last {missing} bytes are missing: blocks, snapshots, anchors are lost"
+            problems.append(Problem("index", where, detail, fix))
     if mend is not None and problems:
         count = mend.write(lambda tables: _mend(core, tables, lost))
         core.counters.count_evicted("damaged", count)
-        with core.read() as tables:
-            used = used_bytes(tables, mend)
-        reclaim(core, mend, used, 0)
+        reclaim(core, mend)
     return problems
 
 

@@ -20,9 +20,10 @@ def read_version(files: Files, directory: Path) -> bytes | None:
     """Return our own version, None in a new directory; raises VersionError, OSError."""
     found = files.read_small(directory / VERSION_NAME)
     if found is not None and found != VERSION_TEXT:
+        other = found[:40].decode(errors="replace")
         raise VersionError(
             f"{directory} holds a prefix store of another version: expected "
-            f"{VERSION_TEXT.decode().strip()!r} in {VERSION_NAME}, found {found[:40]!r}; "
+            f"{VERSION_TEXT.decode()!r} in {VERSION_NAME}, found {other!r}; "
             "choose another folder or delete this one"
         )
     return found

@@ -16,10 +16,17 @@ from pathlib import Path
 
 from ced_kvstore.files import IOV_MAX, Files
 from ced_kvstore.index import Index
-from ced_kvstore.record import ALIGN, HEADER_BYTES, MAX_SEGMENT, Place, Record, span
+from ced_kvstore.record import (
+    ALIGN,
+    HEADER_BYTES,
+    MAX_SEGMENT,
+    MAX_SEGMENT_BYTES,
+    Place,
+    Record,
+    span,
+)
 from ced_kvstore.segment import Segments
 
-MAX_SEGMENT_BYTES = 256 << 20
 MIN_SEGMENT_BYTES = 64 << 10
 
 _ZEROS = memoryview(bytes(ALIGN))

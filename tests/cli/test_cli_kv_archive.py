@@ -68,7 +68,10 @@ def test_json_says_what_the_lines_say(cli: Cli, folder: Path) -> None:
         (["export", "x.tar", "s:a", "nobody"], 2, "nothing is stored under nobody"),
         (["export", "no-such-folder/x.tar"], 2, "there is no folder no-such-folder"),
         (["import", "no-such.tar"], 2, "no such file"),
-        (["import", "."], 2, "no such file"),
+        (["import", "."], 2, "it is no regular file"),
+        (["import", "/dev/null"], 2, "it is no regular file"),
+        (["export", "."], 2, "it is no regular file"),
+        (["export", "-"], 2, "expected the name of a file, not stdout"),
         (["import", "there.tar"], 2, "archive there.tar: "),
         (["import", "cut.tar"], 2, "archive cut.tar: "),
         (["import", "flipped.tar"], 2, "archive flipped.tar: "),
@@ -88,6 +91,17 @@ def test_bad_names_and_bad_archives_are_one_line(
     assert says in ran.err
     assert labels(cli) == ["s:a", "s:b"]
     assert not Path("x.tar").exists()
+    assert not Path("-").exists()
+
+
+def test_a_folder_that_cannot_be_written_to_is_a_wrong_name(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != Path("closed"))
+    Path("closed").mkdir()
+    ran = cli("kv", "export", "closed/x.tar")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert f"you cannot write to {Path('closed').absolute()}" in ran.err
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ced_kvstore import Files
 from cedagent.cli import kv_probe, probe, selftest
 from cedagent.cli.kv_proofs import Compared, proofs_of
 from cedagent.errors import EngineError
@@ -40,6 +43,30 @@ def test_a_good_run_proves_every_claim() -> None:
     assert [proof.name for proof in proofs_of([plain])] == ["live", "fork", "restart", "archive"]
     (damage,) = [proof for proof in proofs_of([plain, GOOD]) if proof.name == "damage"]
     assert list(damage.tokens) == [300]
+
+
+def test_what_was_never_stored_proves_nothing_of_the_disk() -> None:
+    zero = dict.fromkeys(("reused_disk", "reused_no_snapshot", "reused_moved", "reused_damaged"), 0)
+    short = replace(GOOD, tokens=127, **zero)
+    tokens = {proof.name: list(proof.tokens) for proof in proofs_of([short, GOOD])}
+    assert tokens == {name: [127, 300] if name in ("live", "fork") else [300] for name in NAMES}
+    # But other bits are other bits.
+    (failed,) = [p for p in proofs_of([replace(short, disk=False), GOOD]) if not p.holds]
+    assert (failed.name, failed.fails_at) == ("restart", [127])
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_no_wrong_answer(
+    cli: Cli, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Files, "pwritev", full)
+    ran = cli("kv", "selftest", "-m", tiny, "--kv", tmp_path / "kv")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (5, "", 1)
+    assert "nothing can be tried; " in ran.err
+    assert f"{os.strerror(errno.ENOSPC)} (make room on that disk)" in ran.err
 
 
 @pytest.mark.parametrize(

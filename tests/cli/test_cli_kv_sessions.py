@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from cli_store import commit, ids, opened
 
-from ced_kvstore import Store
+from ced_kvstore import Removal, Store
 from cedagent.agent.log import LogFile
+from cedagent.cli import explain
+from cedagent.errors import SessionError
 
 Cli = Callable[..., Any]
 ROWS = 100_000
@@ -89,7 +91,7 @@ def test_what_another_session_or_a_warmed_prompt_uses_stays(cli: Cli, home: Path
 def test_it_says_what_left_the_disk_and_what_will(cli: Cli) -> None:
     out = cli("sessions", "rm", "a").out
     assert out.startswith("removed a, its log of ")
-    assert "0 B left the disk, the rest goes when its file is rewritten (--purge: at once)" in out
+    assert "0 B left the disk, the rest goes when its file is rewritten (`kv gc`: at once)" in out
     out = cli("sessions", "rm", "b", "--purge").out
     assert out.rstrip().endswith(" left the disk")
 
@@ -114,15 +116,42 @@ def test_an_open_session_is_not_pulled_away_and_then_no_other_is(cli: Cli, home:
 def test_a_store_that_cannot_be_written_keeps_its_blocks_and_says_so(
     cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Store, "read_only", property(lambda self: True))
-    monkeypatch.setattr(Store, "notice", property(lambda self: "the disk is full"))
+    with monkeypatch.context() as broken:
+        broken.setattr(Store, "read_only", property(lambda self: True))
+        broken.setattr(Store, "notice", property(lambda self: "the disk is full"))
+        broken.setattr(Store, "remove", lambda *_, **__: Removal(0, 0, 0, "read_only"))
+        ran = cli("sessions", "rm", "a", "--purge")
+        assert (ran.code, ran.out.count("\n"), ran.err.count("\n")) == (5, 1, 1)
+        assert ran.out.startswith("removed a, its log of ")
+        assert "the store keeps the blocks of session:a: the disk is full; " in ran.err
+        again = ran.err.rstrip().partition("repeat it with: cedagent ")[2]
+        assert again == "kv rm session:a --purge"
+        ran = cli("sessions", "rm", "b", "--json")
+        assert (ran.code, ran.err.count("\n")) == (5, 1)
+        (removed,) = json.loads(ran.out)
+        assert (removed["dropped"], "disk is full" in removed["kept"]) == (None, True)
+        assert not list((home / "sessions").glob("*.jsonl"))
+    assert cli(*again.split()).out.startswith("removed session:a, 1 anchor, 2 blocks")
+
+
+@pytest.mark.usefixtures("two")
+def test_a_damaged_log_can_be_removed_but_not_while_it_is_open(cli: Cli, home: Path) -> None:
+    log = home / "sessions" / "a.jsonl"
+    log.write_text("not a log\nat all\n")
+    held = LogFile(log, to_remove=True)
+    assert cli("sessions", "rm", "a").code == 2
+    held.close()
     ran = cli("sessions", "rm", "a")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("removed a, its log of ")
-    assert ran.out.endswith("; the store keeps the blocks of session:a: the disk is full\n")
-    (removed,) = json.loads(cli("sessions", "rm", "b", "--json").out)
-    assert (removed["dropped"], "disk is full" in removed["kept"]) == (None, True)
-    assert not list((home / "sessions").glob("*.jsonl"))
+    assert (ran.code, ran.err, log.exists()) == (0, "", False)
+    assert ran.out.startswith("removed a, its log of 17 B, 2 blocks")
+
+
+@pytest.mark.parametrize("text", ["", "no line is whole"])
+def test_a_log_without_an_entry_explains_nothing(home: Path, text: str) -> None:
+    (home / "sessions").mkdir(parents=True)
+    (home / "sessions" / "a.jsonl").write_text(text)
+    with pytest.raises(SessionError, match="holds no whole entry"):
+        explain.session_ids("a")
 
 
 def test_a_session_without_blocks_or_without_a_store_is_its_log(

@@ -82,6 +82,33 @@ def test_nothing_is_wider_than_the_terminal(
     )
 
 
+@pytest.mark.parametrize("view", VIEWS[::2])
+def test_labels_are_read_on_a_narrow_terminal(
+    cli: Cli, filled: Store, monkeypatch: pytest.MonkeyPatch, view: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    out = cli("kv", view).out
+    assert max(map(len, out.splitlines())) <= 40
+    assert "warm:rules" in out
+    assert "session:a" in out
+
+
+def test_a_label_cannot_turn_the_line_around(cli: Cli, store: Store) -> None:
+    commit(store, ids(0), "a\u202eb\u2067c\u200fd")
+    for view in VIEWS:
+        assert "abcd" in cli("kv", view).out
+
+
+def test_sentences_are_folded_between_words(
+    cli: Cli, filled: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = cli("kv", "gc", "--dry-run").out
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = cli("kv", "gc", "--dry-run").out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert " ".join(lines).split() == whole.split()
+
+
 def test_a_tree_of_many_forks_stays_on_the_screen(
     cli: Cli, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,16 +173,16 @@ def test_show_takes_a_label_or_the_digits_of_a_hash(cli: Cli, filled: Store) -> 
     assert re.search(r"^anchor +warm:rules \(prefill, pinned, 256 tokens", by_hash.out, re.M)
     assert re.search(r"^tokens +128 to 256$", by_hash.out, re.M)
     assert re.search(r"^record +seg/000001.kvs at [\d,]+, 4.1 kB, written by", by_hash.out, re.M)
-    assert re.search(r"^fingerprint +[0-9a-f]{32}: model=a, store_format=1", by_hash.out, re.M)
+    assert re.search(r"^fingerprint +[0-9a-f]{32}: \d fields, see --json$", by_hash.out, re.M)
     assert re.search(r"^text +name its model with -m$", by_hash.out, re.M)
 
 
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ("nobody", "got 'nobody': expected up to 64 hex digits"),
+        ("nobody", "kv show 'nobody': it is neither a label nor the digits of a block's hash"),
         ("0123456789abcdef", "no block's hash begins with 0123456789abcdef"),
-        ("", "expected a label or a block's hash"),
+        ("", "kv show '': it is neither a label nor"),
         ("session:short", "it has no whole block yet (12 tokens)"),
     ],
 )

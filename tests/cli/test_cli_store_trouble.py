@@ -50,6 +50,20 @@ def test_trouble_with_the_disk_is_one_warning(
     assert os.strerror(number) in warnings[0]
 
 
+@pytest.mark.parametrize("name", ["pins", "seg", "index"])
+def test_what_is_in_the_way_is_named_with_what_to_do_by_every_command(
+    cli: Cli, home: Path, name: str
+) -> None:
+    folder = home / "cache" / "kv"
+    folder.mkdir(parents=True)
+    (folder / "VERSION").write_text("ced-kv 1\n")
+    (folder / name).write_text("")
+    for argv in (["ls"], ["tree"], ["du"], ["verify"], ["verify", "--json"]):
+        ran = cli("kv", *argv)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (5, "", 1), argv
+        assert f"{folder / name} (move it away)" in ran.err
+
+
 @pytest.mark.parametrize(
     ("method", "number"),
     [

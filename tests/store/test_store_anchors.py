@@ -13,6 +13,7 @@ NO_ANCHORS: dict[str, dict[str, Any]] = {
     "a short hash": {"block_hash": b"short"},
     "a hash as text": {"block_hash": "x" * 32},
     "a label as bytes": {"label": b"x"},
+    "no label": {"label": ""},
     "half of a character": {"label": "\ud800"},
     "a long label": {"label": "x" * 511 + "\u00e9"},
     "a kind that is none": {"kind": None},

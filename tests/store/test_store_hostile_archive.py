@@ -58,6 +58,7 @@ def flipped(raw: bytes, where: int) -> bytes:
 
 PLAIN = "a regular file of a plain tar"
 MORE = "there is more"
+CUT = "the archive is cut off: the file ends at "
 TAR: dict[str, tuple[str, Callable[[Forge], bytes]]] = {
     "parent": ("'../evil'", lambda f: f.pack()[:-1024] + member("../evil", b"x") + END),
     "absolute": ("'/tmp/evil'", lambda f: f.pack()[:-1024] + member("/tmp/evil", b"x") + END),
@@ -66,27 +67,28 @@ TAR: dict[str, tuple[str, Callable[[Forge], bytes]]] = {
     "missing": ("it is missing", lambda f: f.pack(without=B1)),
     "manifest last": ("as its first file", lambda f: member(B1, f.files.pop(B1)) + f.pack()),
     "folder": (PLAIN, lambda f: member(B1, type=tarfile.DIRTYPE) + f.pack()),
-    "huge": ("at most", lambda f: member("manifest.json", size=8**11 - 1) + END),
-    "huge chunk": (
-        "at most 1024",
-        lambda f: f.pack(without=B1)[:-1024] + member(B1, size=1 << 32) + END,
-    ),
+    "huge": (CUT, lambda f: member("manifest.json", size=8**11 - 1) + END),
+    "huge chunk": (CUT, lambda f: f.pack(without=B1)[:-1024] + member(B1, size=1 << 32) + END),
     "huge gnu": ("octal", lambda f: member("manifest.json", b"", GNU, size=1 << 62) + END),
     "negative": ("octal", lambda f: member("manifest.json", b"", GNU, size=-512) + END),
     "long name": (PLAIN, lambda f: member("n" * 200, b"x", GNU) + f.pack()),
     "prefix": (PLAIN, renamed),
     "header": ("its sum does not fit", lambda f: flipped(f.pack(), 100)),
     "padding": (MORE, lambda f: flipped(f.pack(), 512 + len(f.text()))),
-    "cut": ("the file ends at", lambda f: f.pack()[:-1024]),
-    "half an end": ("there is one", lambda f: f.pack()[:-512]),
+    "cut": (CUT, lambda f: f.pack()[:-1024]),
+    "cut in the end": (CUT, lambda f: f.pack()[:-1000]),
+    "cut in a header": (CUT, lambda f: f.pack(without=B1)[:-1024] + member(B1)[:100]),
+    "cut in a file": (CUT, lambda f: f.pack()[:-2000]),
+    "cut in the manifest": (CUT, lambda f: f.pack()[:700]),
+    "half an end": (CUT, lambda f: f.pack()[:-512]),
     "garbage behind": (MORE, lambda f: f.pack() + b"x"),
     "too much behind": (MORE, lambda f: f.pack() + bytes(2 << 20)),
     "second tar behind": (MORE, lambda f: f.pack() + f.pack()),
     "gzip": ("uncompressed tar", lambda f: gzip.compress(f.pack())),
-    "empty": ("the file ends at 0", lambda f: b""),
+    "empty": (CUT + "0;", lambda f: b""),
     "zeros": ("as its first file", lambda f: bytes(10_240)),
     **{
-        f"type {kind!r}": (PLAIN, lambda f, kind=kind: odd(f, kind))  # type: ignore[misc]
+        f"type {kind!r}": (f"it is of type {kind.decode()!r};", lambda f, kind=kind: odd(f, kind))  # type: ignore[misc]
         for kind in (b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"S", b"x", b"g", b"L", b"\0")
     },
     "hard link": (PLAIN, lambda f: odd(f, b"1", "/etc/passwd")),
@@ -165,6 +167,7 @@ MANIFEST: dict[str, Callable[[Forge], Any]] = {
     "anchor nowhere": at(*A, "block", value="ab" * 32),
     "anchor twice": lambda f: f.first["anchors"].append(f.first["anchors"][0]),
     "label": at(*A, "label", value=7),
+    "no label": at(*A, "label", value=""),
     "half label": at(*A, "label", value="\ud800"),
     "long label": at(*A, "label", value="l" * (1 << 17)),
     "pinned": at(*A, "pinned", value=1),
@@ -189,6 +192,7 @@ def test_a_hostile_manifest_is_refused(good: bytes, target: Target, name: str) -
         "larger than a record": "they are larger",
         "anchor twice": "one is there twice",
         "store format": "store_format: expected 1, got 2",
+        "no label": "label: expected a text by which",
     }
     assert why.get(name, "") in line
 
@@ -215,7 +219,10 @@ TEXTS: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_hostile_text_is_refused(good: bytes, target: Target, name: str) -> None:
     forge = Forge(good)
-    target.refuses(forge.pack(TEXTS[name](forge.text())))
+    line = target.refuses(forge.pack(TEXTS[name](forge.text())))
+    why = {"digits": "a number is too long", "no letters": "is not UTF-8", "deep": "too deeply"}
+    assert why.get(name, "") in line
+    assert "sys." not in line
 
 
 @pytest.mark.parametrize("kind", ["nothing", "folder", "pipe"])

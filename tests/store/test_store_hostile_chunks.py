@@ -126,10 +126,10 @@ CASES: dict[str, tuple[str, Callable[[Edit], Any]]] = {
     "dtype list": ("U8 or U32", lambda e: field(e, K, "dtype", ["U8"])),
     "dtype of bytes": ("bytes, got", lambda e: field(e, K, "dtype", "U32")),
     "dtype of ids": (
-        "Tensor(name='ids'",
+        "expected ids of type U32",
         lambda e: e.header["ids"].update(dtype="U8", shape=[4, 512]) or e.save(),
     ),
-    "flat": ("Tensor(name='rows.k'", lambda e: field(e, K, "shape", [160])),
+    "flat": ("expected rows.k of type U8", lambda e: field(e, K, "shape", [160])),
     "negative shape": ("whole number", lambda e: field(e, K, "shape", [-4, -40])),
     "huge shape": ("whole number", lambda e: field(e, K, "shape", [1 << 40, 1 << 40])),
     "bool shape": ("whole number", lambda e: field(e, K, "shape", [True, 160])),
@@ -139,7 +139,7 @@ CASES: dict[str, tuple[str, Callable[[Edit], Any]]] = {
     "offset outside": ("whole number", lambda e: field(e, K, "data_offsets", [1 << 20, 160])),
     "overlap": ("but it is at", lambda e: field(e, K, "data_offsets", [0, 160])),
     "hole": ("bytes of tensors", lambda e: e.data.extend(b"x") or e.save()),
-    "name": ("Tensor(name='rows.k'", lambda e: e.rename(K, "rows.x") or e.save()),
+    "name": ("expected rows.k of type U8", lambda e: e.rename(K, "rows.x") or e.save()),
     "missing": ("it at", lambda e: e.header.pop(K) and e.save()),
     "one more": (
         "expected 6 tensors",

@@ -1,8 +1,13 @@
-"""One loud line when many lookups were made and none ever hit, and dropped blocks by reason."""
+"""One loud line when many lookups were made and none hit, drops by reason, how trouble is told."""
 
 from __future__ import annotations
 
+import errno
 from typing import Any
+
+import pytest
+
+from ced_kvstore.errors import told
 
 
 def test_many_lookups_without_a_hit_are_one_loud_line(kit: Any) -> None:
@@ -74,3 +79,21 @@ def test_dropped_blocks_are_counted_by_reason(kit: Any) -> None:
     }
     assert collected >= 3
     assert store.stats().blocks_evicted == sum(evicted.values())
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            OSError(errno.EISDIR, "Is a directory", "kv/LOCK"),
+            "Is a directory: kv/LOCK (move it away)",
+        ),
+        (OSError(errno.ENOSPC, "No space left"), "No space left (make room on that disk)"),
+        (OSError(errno.EIO, "Input/output error", "x"), "Input/output error: x"),
+        (OSError("other"), "other"),
+        ("a reason", "a reason"),
+    ],
+    ids=str,
+)
+def test_trouble_is_told_with_its_file_and_what_to_do(error: OSError | str, says: str) -> None:
+    assert told(error) == says

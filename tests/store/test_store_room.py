@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ced_kvstore import Anchor, Files, drop, remove
+from ced_kvstore.evict import FULL, TOO_SMALL
 from ced_kvstore.tree import Node, load, paths
 
 
@@ -175,3 +176,11 @@ def test_a_purged_segment_is_gone_from_its_folder_for_good(
     monkeypatch.setattr(Files, "sync_directory", synced)
     store.remove("session:gone", purge=True)
     assert steps[steps.index("000001.kvs") :] == ["000001.kvs", "seg"]
+
+
+@pytest.mark.parametrize("max_bytes", [70_000, 0])
+def test_a_budget_too_small_for_a_block_is_not_called_full(kit: Any, max_bytes: int) -> None:
+    with kit.open(max_bytes=max_bytes) as store:
+        assert kit.commit(store, kit.ids(1)).reason == TOO_SMALL
+    with kit.open(max_bytes=1 << 20) as store:
+        assert kit.commit(store, kit.ids(200)).reason == FULL
