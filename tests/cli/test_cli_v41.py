@@ -245,7 +245,7 @@ def test_what_was_warmed_is_a_hit_that_kv_explains(cli: Cli, v41: Path, tmp_path
     assert cli("kv", "why", rules, *of).out.startswith("diverged: ")
     (anchor,) = json.loads(cli("kv", "ls", "--json").out)["anchors"]
     assert (anchor["kind"], anchor["pinned"]) == ("warm", True)
-    assert cli("kv", "verify").out == "The store is good.\n"
+    assert cli("kv", "verify").out.startswith("The store is good.\n")
     ran = run(cli, v41, "--jsonl", "-s", RULES)
     assert usage_of(ran)["reused_disk"] == first["encoded"]
 

@@ -164,5 +164,4 @@ def test_restored_in_a_new_process_equals_live(held, kind):
         held.model, tasks, kv=kv, n_sampled=3, environment=environment, **held.settings
     )
     expect_restored(got["results"], held.anchors, rerun)
-    # Opened beside the writer, hence read-only, which is said once.
-    assert len([notice for notice in got["notices"] if "no VNNI" not in notice]) == 1
+    assert not [notice for notice in got["notices"] if "no VNNI" not in notice]

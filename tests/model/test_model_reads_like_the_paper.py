@@ -18,7 +18,8 @@ MOST_LINES = 250
 READING = (
     "config_fields", "config", "rope_scaling", "v41_limits", "engram_map", "engram_primes",
     "v41_rules", "v41_unserved", "v41_given", "v41_config",
-    "weights_choice", "shards", "digests", "matrix", "release_names", "release_write", "release",
+    "weights_choice", "shards", "digests", "matrix", "release_names", "tensor_file",
+    "release_write", "release",
     "forward", "stored_rows", "rope", "hyper", "moe", "engram",
     "compress", "indexer", "source", "attention", "block", "encoder", "decoder", "ced",
 )  # fmt: skip
@@ -29,6 +30,7 @@ SUPPORT = {
     "weights_choice": "this machine's memory",
     "shards": "safetensors files",
     "digests": "hashes of files",
+    "tensor_file": "writes safetensors files",
 }
 """Modules that implement no part of the report, and what they are about instead."""
 
