@@ -52,6 +52,18 @@ def _whole(names: str, about: str, low: int, high: int, says: str) -> Field:
     return Field(names, about, lambda: whole(least=low), lambda d: d.whole(low, high), says)
 
 
+def _some_of(draw: Draw, always: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Add the options half of the time: what a message does not name has to be left out, and what
+    it names must not be."""
+    return always | (options if draw.chance(0.5) else {})
+
+
+def _subset(draw: Draw, names: tuple[str, ...]) -> list[str]:
+    """Return some of the names, at least one, in their order."""
+    chosen = draw.some(names, 1, len(names))
+    return [name for name in names if name in chosen]
+
+
 def _unique(draw: Draw, make: Callable[[], Any], most: int) -> list[Any]:
     return list({make(): None for _ in range(draw.whole(1, most))})
 
@@ -130,16 +142,42 @@ FIELDS: Final[tuple[Field, ...]] = (
           lambda: record({
               "width": whole(least=1), "height": whole(least=1), "depth": maybe(whole(least=1)),
           }),
-          lambda d: {"width": d.whole(1, 300), "height": d.whole(1, 300)},
-          "{x.width} by {x.height} cm|with a width of {x.width} and a height of {x.height}"),
+          lambda d: _some_of(d, {"width": d.whole(1, 300), "height": d.whole(1, 300)},
+                             {"depth": d.whole(1, 300)}),
+          "{x.width} by {x.height}< by {x.depth}> cm|"
+          "with a width of {x.width}<, a depth of {x.depth}> and a height of {x.height}"),
     Field("period range slot", "|From when to when.",
-          lambda: record({"start": text(), "end": text(), "whole_days": flag(default=True)}),
-          lambda d: dict(zip(("start", "end"), sorted((d.date(), d.date())), strict=True)),
-          "from {x.start} to {x.end}|between {x.start} and {x.end}"),
+          lambda: record({"start": text(), "end": text(), "whole_days": flag(default=False)}),
+          lambda d: _some_of(
+              d, dict(zip(("start", "end"), sorted((d.date(), d.date())), strict=True)),
+              {"whole_days": True}),
+          "from {x.start} to {x.end}<{x.whole_days=true?}, whole days>|"
+          "between {x.start} and {x.end}<{x.whole_days=true?} (whole days)>"),
     Field("delivery ship_to address_to", "|Where it goes.",
           lambda: record({"street": text(), "city": text(), "insured": flag(default=False)}),
-          lambda d: {"street": f"{d.whole(1, 150)} {d.noun().title()} Street", "city": d.city()},
-          "to {x.street} in {x.city}|to the address {x.street}, {x.city}"),
+          lambda d: _some_of(d, {"street": f"{d.whole(1, 150)} {d.noun().title()} Street",
+                                 "city": d.city()}, {"insured": True}),
+          "to {x.street} in {x.city}<{x.insured=true?}, insured>|"
+          "<{x.insured=true?}insured >to the address {x.street}, {x.city}"),
+    Field("crew staff helpers", "|How many of each.",
+          lambda: record({kind: whole(default=0) for kind in ("drivers", "cooks", "guards")}),
+          lambda d: {kind: d.whole(2, 12) for kind in _subset(d, ("drivers", "cooks", "guards"))},
+          "needing< {x.drivers} drivers>< {x.cooks} cooks>< {x.guards} guards>|"
+          "with a crew of< {x.guards} guards>< {x.cooks} cooks>< {x.drivers} drivers>"),
+    Field("parcels crates loads", "|What goes along.",
+          lambda: list_of(record({"code": text(), "heavy": flag(default=False)}), minItems=1),
+          lambda d: [_some_of(d, {"code": d.code("@@##")}, {"heavy": True})
+                     for _ in range(d.whole(1, 3))],
+          "with {x.0.code}<{x.0.heavy=true?} (heavy)><, {x.1.code}<{x.1.heavy=true?} (heavy)>>"
+          "< and {x.2.code}<{x.2.heavy=true?} (heavy)>>|"
+          "containing <{x.0.heavy=true?}heavy >{x.0.code}<, <{x.1.heavy=true?}heavy >{x.1.code}>"
+          "<, <{x.2.heavy=true?}heavy >{x.2.code}>"),
+    Field("goods articles", "|",
+          lambda: list_of(record({"article": text(), "count": whole(default=1)})),
+          lambda d: [_some_of(d, {"article": d.noun()}, {"count": d.whole(2, 40)})
+                     for _ in range(d.whole(1, 2))],
+          "with {x.0.article}<, {x.0.count} of them,>< and {x.1.article}<, {x.1.count} of them>>|"
+          "for< {x.0.count} times> {x.0.article}< plus< {x.1.count} times> {x.1.article}>"),
     Field("assignee responsible parent", "|Nobody if null.", lambda: maybe(text()),
           lambda d: d.first_name() if d.chance(0.6) else None,
           "with {x} in charge|under {x}|{x=null?}with nobody in charge"),
