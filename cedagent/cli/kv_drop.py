@@ -16,7 +16,7 @@ import click
 from cedagent.cli import kv_screen
 from cedagent.cli.kv_block import anchors_at
 from cedagent.cli.kv_folder import NOTHING, folder_option, open_store
-from cedagent.cli.options import json_option
+from cedagent.cli.options import byte_size, json_option
 from cedagent.cli.report import count, print_json, size
 from cedagent.errors import EngineError, UsageError
 
@@ -104,17 +104,27 @@ def rm(
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Say what there is to drop, and drop nothing.")
+@click.option(
+    "--max-bytes",
+    metavar="SIZE",
+    callback=byte_size,
+    help="From now on the store is to take no more than this, such as 5GB.",
+)
 @folder_option
 @json_option
-def gc(dry_run: bool, folder: Path | None, as_json: bool) -> int:
+def gc(dry_run: bool, max_bytes: int | None, folder: Path | None, as_json: bool) -> int:
     """Drop what nothing names, and give dead bytes back.
 
     Each file that has some is rewritten. What running programs looked up last stays.
     """
-    store = open_store(folder)
+    if dry_run and max_bytes is not None:
+        raise UsageError("kv gc: expected --dry-run or --max-bytes, not both")
+    store = open_store(folder, max_bytes=max_bytes)
     done = None
     if store is not None:
         with store:
+            if max_bytes is not None and store.read_only:
+                raise EngineError(f"the store keeps its budget: {store.notice}")
             done = _to_collect(store) if dry_run else _collect(store)
     if as_json:
         print_json({"dry_run": dry_run, "collected": done})

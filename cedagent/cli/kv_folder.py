@@ -31,10 +31,12 @@ def folder_option(command: click.decorators.FC) -> click.decorators.FC:
     )(command)
 
 
-def open_store(folder: Path | None, *, create: bool = False) -> Store | None:
+def open_store(
+    folder: Path | None, *, create: bool = False, max_bytes: int | None = None
+) -> Store | None:
     """Open the store in a folder, the default one if None; return None when there is none.
 
-    With `create` a folder that is none becomes one.
+    With `create` a folder that is none becomes one; `max_bytes` is its budget from then on.
 
     Raises EngineError for a folder that cannot be a store.
     """
@@ -47,7 +49,7 @@ def open_store(folder: Path | None, *, create: bool = False) -> Store | None:
             if not (folder / "VERSION").exists():
                 return None
     try:
-        return Store.open(folder, fingerprint={}, streams=[Stream("none", 1)])
+        return Store.open(folder, fingerprint={}, streams=[Stream("none", 1)], max_bytes=max_bytes)
     except StoreError as error:
         raise EngineError(str(error)) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -14,6 +15,9 @@ from cedagent.model.locate import DEFAULT_MODEL
 from cedagent.model.weights_choice import WeightsChoice
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+_UNITS = ("", "K", "M", "G", "T")
+_BYTE_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", re.ASCII | re.IGNORECASE)
 
 
 def _number(
@@ -31,6 +35,17 @@ def _number(
         return number
 
     return convert
+
+
+def byte_size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Return an option's number of bytes: 5GB, 300 MB, 1000000."""
+    if value is None:
+        return None
+    match = _BYTE_SIZE.fullmatch(value)
+    n_bytes = float(match[1]) * 1000 ** _UNITS.index(match[2].upper()) if match else -1.0
+    if not 0 <= n_bytes < 1 << 62:
+        raise click.BadParameter(f"expected a size such as 5GB, got {value}", ctx=ctx, param=param)
+    return round(n_bytes)
 
 
 def model_option(command: Command) -> Command:

@@ -25,10 +25,11 @@ Check = Callable[[int, bytes, Sequence[memoryview]], bool]
 """Says whether a record's first HEAD_BYTES and its rows are those of a block."""
 
 MOST_HELPERS = 3
-HELP_BYTES = 4 << 20
+HELP_BYTES = 16 << 20
 """Below this a helper would come too late."""
 
-DISK_THREADS = 4
+DISK_THREADS = 2
+"""More of them get into the way of the system's reading ahead."""
 
 
 class Restore:
@@ -102,7 +103,15 @@ class Restore:
                 except IndexError:
                     return
                 if not self._read_cached(segments.fds[span.segment], span):
+                    # Each try makes the system read ahead at its place, which costs the disk more
+                    # than a second copy of what is in memory after all.
                     self._cold.append(span)
+                    self._leave_to_disk()
+
+    def _leave_to_disk(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._cold.append(self._todo.popleft())
 
     def _read_cached(self, fd: int, span: Span) -> bool:
         heads = memoryview(bytearray(HEAD_BYTES * len(span.indices)))

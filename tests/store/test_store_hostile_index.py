@@ -127,8 +127,9 @@ class Folder:
                 if not backwards:
                     look_through(kit, store, self.ids)
                 change_all(kit, store, self.ids, archive, backwards=backwards)
-            # It ended with `verify(fix=True)`.
-            with kit.open() as store:
+            # It ended with `verify(fix=True)`. A forged budget holds like any other, until another
+            # is given.
+            with kit.open(max_bytes=1 << 30) as store:
                 assert (store.notice, store.verify()) == (None, [])
                 assert kit.commit(store, self.ids).reason is None
                 assert kit.good_blocks(store, self.ids) == 4
@@ -178,6 +179,8 @@ BY_HAND: dict[str, list[Row]] = {
     "the highest number of a segment": [
         ("segments", ((1 << 31) - 1).to_bytes(4, "big"), struct.pack("<QQQ", 0, 0, 0))
     ],
+    "a budget of nothing": [("meta", b"budget", b"\1")],
+    "the largest budget": [("meta", b"budget", b"\xff" * 10)],
     "a number that no segment can have": [("meta", b"segment", b"\xff" * 10)],
 }
 

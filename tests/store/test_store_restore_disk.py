@@ -76,6 +76,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Disk]]:
             monkeypatch.setattr(module, "wait", patient)
         monkeypatch.setattr(Files, "preadv_cached", staticmethod(lambda *_: False))
         monkeypatch.setattr(read_plan, "BATCH_BYTES", 2 * STRIDE)
+        monkeypatch.setattr(restore, "DISK_THREADS", 4)
         monkeypatch.setattr(Files, "preadv", disk.preadv)
         monkeypatch.setattr(Files, "open", disk.opening)
         monkeypatch.setattr(Files, "close", disk.closing)
@@ -97,6 +98,25 @@ def soon(condition: Callable[[], bool]) -> bool:
             return False
         time.sleep(0.001)
     return True
+
+
+def test_what_follows_a_read_from_the_disk_is_left_to_it(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each further look whether something is in memory would make the system read ahead there."""
+    store, ids = kit.open(), kit.ids(8)
+    kit.commit(store, ids)
+    third, tries = kit.block_offset(kit.segments()[0], 2), []
+    real = Files.preadv_cached
+
+    def in_memory(files: Files, fd: int, pieces: Sequence[memoryview], offset: int) -> bool:
+        tries.append(offset)
+        return offset < third and real(files, fd, pieces, offset)
+
+    monkeypatch.setattr(Files, "preadv_cached", in_memory)
+    monkeypatch.setattr(read_plan, "BATCH_BYTES", STRIDE)
+    assert kit.good_blocks(store, ids) == 8
+    assert tries == [kit.block_offset(kit.segments()[0], i) for i in range(3)]
 
 
 def test_beyond_the_deadline_it_is_a_miss_with_one_notice(kit: Any, stuck: Any) -> None:
