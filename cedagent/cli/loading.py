@@ -6,6 +6,7 @@ a run goes. Nothing here loads torch before a model is really needed.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import sys
@@ -60,7 +61,11 @@ def open_engine(
         raise UsageError("--kv and --no-kv contradict each other; give one of them")
     from cedagent.engine import Engine
 
-    return Engine.load(model, kv=None if no_kv else kv or kv_dir(), weights=weights)
+    engine = Engine.load(model, kv=None if no_kv else kv or kv_dir(), weights=weights)
+    # Python would look for garbage among torch's 170,000 objects in the middle of the first answer,
+    # for 65 to 93 ms; there is none among them.
+    gc.freeze()
+    return engine
 
 
 def warn_of(engine: Engine) -> None:

@@ -121,10 +121,10 @@ def digest(sequence: CedSequence) -> str:
     return hashlib.sha256(sequence.logits.contiguous().numpy().tobytes()).hexdigest()
 
 
-def _load(model: str, kv: str, weights: WeightsChoice = "auto") -> Engine:
-    from cedagent.engine import Engine
+def _load(model: str, kv: str | Path, weights: WeightsChoice = "auto") -> Engine:
+    from cedagent.cli.loading import open_engine
 
-    engine = Engine.load(model, kv=kv, weights=weights)
+    engine = open_engine(model, kv=Path(kv), weights=weights)
     # One tile, so that no first use of a library is in the first figure.
     _first_token(_without_store(engine).sequence(), [0] * TILE)
     return engine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import io
 import os
 import pty
@@ -161,6 +162,8 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
         with redirect_stdout(out), redirect_stderr(err):
             code = run([str(part) for part in argv])
+        # What a command holds until its process ends is garbage here.
+        gc.unfreeze()
         return Ran(code, out.getvalue(), err.getvalue())
 
     return call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -16,6 +17,8 @@ import pytest
 from cedagent import __version__
 from cedagent.cli import probe
 from cedagent.cli.figures import of_runs
+from cedagent.cli.loading import open_engine
+from cedagent.engine import Engine
 
 Cli = Callable[..., Any]
 
@@ -171,6 +174,19 @@ def test_tools_check_prints_schemas_and_cost(cli: Cli, tiny: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("load", [open_engine, probe._load], ids=["a command", "bench"])
+def test_no_answer_waits_for_a_look_through_what_was_loaded(
+    tiny: Path, tmp_path: Path, load: Callable[..., Engine]
+) -> None:
+    """Python's full collection takes 70 ms with torch loaded, and comes when it likes."""
+    gc.unfreeze()
+    try:
+        load(str(tiny), kv=tmp_path / "kv").close()
+        assert gc.get_freeze_count() > len(gc.get_objects())
+    finally:
+        gc.unfreeze()
+
+
 def test_bench_prints_every_situation_for_both_models(cli: Cli, tiny: Path, home: Path) -> None:
     ran = cli("bench", "--quick", "-m", tiny, "--json")
     assert ran.code == 0, ran.err
