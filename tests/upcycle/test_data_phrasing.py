@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from cedagent.model.tokenizer_build import build_tiny
 from cedagent.upcycle.data.builtin import BUILTIN, MORE
 from cedagent.upcycle.data.draw import Draw
 from cedagent.upcycle.data.examples import conversations
+from cedagent.upcycle.data.fields import FIELDS, Field
 from cedagent.upcycle.data.listing import conversation
 from cedagent.upcycle.data.moods import ask
 from cedagent.upcycle.data.phrasing import expand, joined, names_in, noisy, say, sentence, tidy
@@ -197,3 +199,17 @@ def test_the_mix_is_whole(tokenizer) -> None:
     assert set(seen) == set(MIX)
     for kind, share in MIX.items():
         assert seen[kind] / 500 == pytest.approx(share, abs=0.06)
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.names.split()[0])
+def test_a_made_up_parameter_is_said_so_that_its_value_can_be_told(field: Field) -> None:
+    """Also what is optional inside of it: a call that leaves it out has to be wrong, or right."""
+    draw = Draw("values", split="train")
+    for phrase in field.says.split("|"):
+        said: dict[str, Any] = {}
+        for _ in range(200):
+            value = field.value(draw)
+            wording = expand(phrase, {"x": value}, rng=draw.rng)
+            if wording is not None:
+                assert said.setdefault(wording.text(), value) == value
+        assert said
