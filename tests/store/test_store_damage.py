@@ -134,6 +134,15 @@ def test_a_missing_segment_is_a_miss_and_filled_again(kit: Any, running: bool) -
     assert kit.good_blocks(store, ids) == 4
 
 
+def test_nothing_is_committed_into_a_segment_that_is_gone(kit: Any) -> None:
+    store = kit.open()
+    kit.commit(store, kit.ids(1))
+    (segment,) = kit.segments()
+    segment.unlink()
+    assert kit.commit(store, kit.ids(2, seed=1)).blocks == 2
+    assert kit.good_blocks(store, kit.ids(2, seed=1)) == 2
+
+
 def test_a_record_cut_within_its_padding_is_lost_and_not_overwritten(kit: Any) -> None:
     """The record is whole, its place is not: the next append would begin inside it."""
     store = kit.open()

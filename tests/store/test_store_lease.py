@@ -43,6 +43,31 @@ def test_without_the_lease_nothing_is_dropped_or_moved(kit: Any, busy: None) -> 
     assert (store.notice, store.read_only) == (None, False)
 
 
+def test_without_the_lease_no_dead_byte_is_given_back(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "LEASE_WAIT_S", 0.03)
+    store = kit.open()
+    kit.anchored(store, kit.ids(9), "session:gone")
+    kit.anchored(store, kit.ids(1, seed=1), "session:kept")
+    store.remove("session:gone")
+    fd = hold(kit.directory / "LEASE")
+    assert store.compact() == 0
+    os.close(fd)
+    assert store.compact() > 9 * 8192
+
+
+def test_two_processes_never_have_the_lease_at_once(kit: Any, peer: Any) -> None:
+    store, other = kit.open(), peer()
+    other("from ced_kvstore import locks")
+    other("locks.LEASE_WAIT_S = 0.03")
+    other("store = kit.open()")
+    with store._core.locks.lease() as is_ours:
+        assert is_ours
+        assert other("store.gc().reason") == BUSY
+    assert other("store.gc().reason") is None
+
+
 def test_without_the_lease_a_commit_stores_what_fits(kit: Any, busy: None) -> None:
     store = kit.open()
     for seed in range(1, 4):

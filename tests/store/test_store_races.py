@@ -51,6 +51,14 @@ def test_what_is_stored_and_removed_meanwhile_is_stored_again(kit: Any, race: Ra
     race.check()
 
 
+def test_what_is_removed_after_others_overtook_a_commit_stays_removed(kit: Any, race: Race) -> None:
+    others = [f"kit.anchored(store, kit.ids(1, seed={n}), 'session:{n}')" for n in range(1, 6)]
+    race.meanwhile(*others)
+    assert kit.commit(race.store, kit.ids(1)).blocks == 1
+    assert race.store.remove("session:5").blocks == 1
+    race.check()
+
+
 def test_a_commit_above_what_is_removed_meanwhile_says_so(kit: Any, race: Race) -> None:
     kit.anchored(race.store, kit.ids(3), "session:a")
     race.meanwhile("store.remove('session:a')")

@@ -1,5 +1,5 @@
-"""What another process publishes during a removal, an eviction or a verify: no hole, nothing back
-from the dead, and nothing that is pinned in time is dropped.
+"""What another process publishes during a removal, an eviction, a sweep or a verify: no hole,
+nothing back from the dead, and nothing that is pinned or published in time is dropped.
 
 Afterwards the index, and one rebuilt from the segments, say the same.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from store_race import Race
 
-from ced_kvstore import Files
+from ced_kvstore import Files, leftovers
 from ced_kvstore.segment import Segments
 from ced_kvstore.tree import load
 
@@ -150,6 +150,28 @@ def test_a_pin_waits_for_who_drops_by_an_older_list(
     kit.commit(race.store, kit.ids(3))
     race.store.evict(0)
     assert kit.good_blocks(race.store, kit.ids(3)) == 3
+
+
+def test_what_is_published_during_a_sweep_is_no_leftover(
+    kit: Any, race: Race, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit.anchored(race.store, kit.ids(1), "session:a")
+    plain, calls = leftovers._known, []
+
+    def stopped(index: Any) -> Any:
+        known = plain(index)
+        if not calls:
+            race.other("kit.anchored(store, kit.ids(2, seed=1), 'session:b') and 0")
+            # Nobody holds its segment any more.
+            race.other("store.close()")
+        calls.append(known)
+        return known
+
+    monkeypatch.setattr(leftovers, "_known", stopped)
+    race.store.gc()
+    assert calls
+    assert kit.good_blocks(race.store, kit.ids(2, seed=1)) == 2
+    assert race.store.verify() == []
 
 
 def test_what_is_moved_during_a_verify_is_not_found_damaged(
