@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 from typing import Any
 
 import pytest
 from store_race import hold
 
-from ced_kvstore import locks
+from ced_kvstore import Files, locks
 from ced_kvstore.record import HEADER_BYTES, Header, checksum, span
 
 BLOCK_PAYLOAD = 512 + 1003 + 517 + 2049
@@ -98,6 +99,31 @@ def test_a_damaged_snapshot_is_none(kit: Any) -> None:
     kit.flip(segment, raw.index(b"w" * 4000) + 1234, bit=3)
     assert store.read_snapshot(key) is None
     assert kit.good_blocks(store, kit.ids(4)) == 4
+
+
+def test_a_record_that_cannot_be_read_while_others_are_moved_is_lost_alone(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, ids = kit.open(), kit.ids(3, seed=1)
+    kit.anchored(store, kit.ids(1), "session:gone")
+    kit.anchored(store, ids, "session:kept")
+    store.remove("session:gone")
+    (segment,) = kit.segments()
+    bad_sector, plain = kit.block_offset(segment, 2), Files.preadv
+
+    def read(files: Files, fd: int, pieces: Any, offset: int) -> int:
+        if offset == bad_sector:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return plain(files, fd, pieces, offset)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Files, "preadv", read)
+        assert store.gc().segments == 1
+    assert (store.notice, store.read_only) == (None, False)
+    match = store.match(ids)
+    assert (kit.good_blocks(store, ids, match), match.reason) == (2, "corrupt")
+    assert kit.commit(store, ids).blocks == 1
+    assert kit.good_blocks(store, ids) == 3
 
 
 @pytest.mark.parametrize("running", [False, True])

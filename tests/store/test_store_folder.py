@@ -97,26 +97,82 @@ def test_a_file_in_the_way_is_one_clear_error(tmp_path: Path, kit: Any) -> None:
         kit.open(directory=tmp_path / "kv" / "below")
 
 
+def noted(kit: Any, patch: pytest.MonkeyPatch, *names: str) -> list[str]:
+    """Grows with every call of these methods: each one's name and that of the file it is for."""
+    steps: list[str] = []
+
+    def name_of(target: Any) -> str:
+        if isinstance(target, int):
+            wanted = os.fstat(target).st_ino
+            return next(p.name for p in kit.directory.rglob("*") if p.stat().st_ino == wanted)
+        return target.name if isinstance(target, Path) else ""
+
+    def noting(name: str) -> Any:
+        plain = getattr(Files, name)
+
+        def method(self: Files, target: Any, *args: Any, **options: Any) -> Any:
+            steps.append(f"{name} {name_of(target)}".rstrip())
+            return plain(self, target, *args, **options)
+
+        return method
+
+    for name in names:
+        patch.setattr(Files, name, noting(name))
+    return steps
+
+
 def test_a_commit_writes_then_syncs_once_then_publishes_once(
     kit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = kit.open()
     kit.commit(store, kit.ids(1))
-    steps: list[str] = []
-
-    def noted(name: str) -> Any:
-        plain = getattr(Files, name)
-
-        def method(self: Files, *args: Any) -> Any:
-            steps.append(name)
-            return plain(self, *args)
-
-        return method
-
-    for name in ("pwritev", "sync_data", "sync_directory", "publish"):
-        monkeypatch.setattr(Files, name, noted(name))
+    steps = noted(kit, monkeypatch, "create", "pwritev", "sync_data", "sync_directory", "publish")
     assert kit.commit(store, kit.ids(32)).blocks == 31
-    assert steps == ["pwritev", "sync_data", "publish"]
+    assert steps == ["pwritev 000001.kvs", "sync_data 000001.kvs", "publish"]
+
+
+def test_a_commit_that_fills_a_segment_makes_both_durable(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = kit.open(max_bytes=2 << 20)
+    kit.commit(store, kit.ids(1))
+    steps = noted(kit, monkeypatch, "create", "pwritev", "sync_data", "sync_directory", "publish")
+    assert kit.commit(store, kit.ids(9)).blocks == 8
+    assert steps == [
+        "pwritev 000001.kvs",
+        "sync_data 000001.kvs",
+        "create 000002.kvs",
+        "sync_directory seg",
+        "pwritev 000002.kvs",
+        "sync_data 000002.kvs",
+        "publish",
+    ]
+
+
+def test_a_small_file_is_whole_and_named_before_anything_builds_on_it(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = noted(kit, monkeypatch, "sync_data", "sync_directory")
+    plain = os.replace
+
+    def replaced(old: Path, new: Path) -> None:
+        plain(old, new)
+        steps.append(f"replace {new.name}")
+
+    monkeypatch.setattr(os, "replace", replaced)
+    kit.open().close()
+    for name, folder in (("VERSION", "kv"), ("CHECK", "index")):
+        at = steps.index(f"replace {name}")
+        assert steps[at - 1 : at + 2 : 2] == [f"sync_data {name}.new", f"sync_directory {folder}"]
+
+
+def test_the_sum_of_an_index_is_gone_for_good_before_the_index_changes(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit.fill()
+    steps = noted(kit, monkeypatch, "unlink", "sync_directory", "open_index", "publish")
+    kit.open()
+    assert steps[:3] == ["unlink CHECK", "sync_directory index", "open_index index"]
 
 
 def test_opening_after_a_clean_close_walks_no_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,27 @@ def test_a_round_is_left_out_when_a_pin_file_is_not_whole(kit: Any) -> None:
     os.close(fd)
     assert store.gc().blocks > 0
     assert not torn.exists()
+
+
+def test_a_round_is_left_out_when_a_pin_file_may_not_be_read(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be another user's, who needs what it names."""
+    store = kit.open()
+    kit.commit(store, kit.ids(2))
+    (kit.directory / "pins" / "0123.pin").touch()
+    plain = Files.open
+
+    def forbidden(files: Files, path: Path, **options: bool) -> int:
+        if path.suffix == ".pin":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return plain(files, path, **options)
+
+    monkeypatch.setattr(Files, "open", forbidden)
+    assert store.gc().reason == UNREADABLE
+    assert store.evict(0) == 0
+    assert store.stats().blocks == 2
+    assert (store.notice, store.read_only) == (None, False)
 
 
 def test_a_pin_file_that_fails_half_way_hinders_nobody(

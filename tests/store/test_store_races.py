@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from store_race import Race
 
-from ced_kvstore import Anchor
+from ced_kvstore import Anchor, Files
 from ced_kvstore.evict import FULL
 
 
@@ -111,6 +111,23 @@ def test_two_that_begin_a_segment_at_once_do_not_share_it(kit: Any, race: Race) 
     assert len(kit.segments()) == 2
     assert kit.good_blocks(race.store, kit.ids(2)) == 2
     assert kit.good_blocks(race.store, kit.ids(2, seed=1)) == 2
+    race.check()
+
+
+def test_a_segment_that_is_swept_as_it_is_begun_is_not_written_to(
+    kit: Any, race: Race, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, first = Files.lock, kit.directory / "seg" / "000001.kvs"
+
+    def stopped(files: Files, fd: int, *, shared: bool = False) -> bool:
+        if files.identity(first) == files.identity(fd):
+            race.other("store.gc() and 0")
+            assert not first.exists()
+        return plain(files, fd, shared=shared)
+
+    monkeypatch.setattr(Files, "lock", stopped)
+    assert kit.commit(race.store, kit.ids(2)).blocks == 2
+    assert kit.good_blocks(race.store, kit.ids(2)) == 2
     race.check()
 
 

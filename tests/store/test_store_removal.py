@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import Any
 
 import pytest
+from store_race import hold
 
 from ced_kvstore import Anchor, Store
 from ced_kvstore.rebuild import _SMALL as SMALL
@@ -55,6 +57,28 @@ def test_what_is_removed_after_a_rebuild_stays_removed_after_the_next_one(kit: A
     store = rebuilt(kit, store)
     assert store.match(kit.ids(2, seed=2)).blocks == 0
     assert [anchor.label for anchor in store.anchors()] == ["session:0", "session:1"]
+
+
+def test_what_was_moved_before_its_removal_stays_removed_when_that_is_moved(kit: Any) -> None:
+    store, gone = kit.open(), kit.ids(3)
+    kit.anchored(store, kit.ids(1, seed=1), "session:first")
+    kit.anchored(store, gone, "session:gone")
+    kit.anchored(store, kit.ids(9, seed=2), "session:kept")
+    store.remove("session:first", purge=True)
+    (moved,) = kit.segments()
+    store.close()
+    # Another process goes on in this one, so the removal gets into another.
+    fd = hold(moved)
+    store = kit.open()
+    kit.anchored(store, kit.ids(1, seed=3), "session:last")
+    assert store.remove("session:gone").blocks == 3
+    (_, with_removal) = kit.segments()
+    assert store.remove("session:last", purge=True).reason is None
+    assert (moved.exists(), with_removal.exists()) == (True, False)
+    os.close(fd)
+    store = rebuilt(kit, store)
+    assert store.match(gone).blocks == 0
+    assert [anchor.label for anchor in store.anchors()] == ["session:kept"]
 
 
 def test_the_longest_record_of_a_removal_is_read_by_a_rebuild() -> None:
