@@ -34,6 +34,8 @@ class StoreMachine(RuleBasedStateMachine):
         """Path -> must it be there."""
         self.anchors: dict[str, bool] = {}
         """Label -> is it pinned."""
+        self.removed: set[str] = set()
+        """Labels that must stay away until they are committed again."""
         self.held: list[Path_ | None] = [None for _ in self.hands]
         self.incoming: list[Path_] = [() for _ in self.hands]
         self.intact, self.was_damaged = True, False
@@ -105,6 +107,7 @@ class StoreMachine(RuleBasedStateMachine):
         label = "".join(map(str, path)) if anchor else ""
         before = self.hands[who].dropped()
         spared = self.needed() | prefixes(path)
+        self.removed.discard(label)
         reason = self.hands[who].commit(path, first, label, is_pinned, snapshot)
         for each in prefixes(path):
             self.known[each] = self.known.get(each, False) or (reason is None and self.intact)
@@ -177,16 +180,21 @@ class StoreMachine(RuleBasedStateMachine):
     def compact(self, who: int) -> None:
         self.hands[who].compact()
 
-    @rule(who=WHO, path=paths, purge=st.booleans())
-    def remove(self, who: int, path: Path_, purge: bool) -> None:
+    @rule(who=WHO, path=paths, which=SEEDS, how=st.sampled_from(["plain", "purge", "rebuild"]))
+    def remove(self, who: int, path: Path_, which: int, how: str) -> None:
         who %= len(self.hands)
-        label = "".join(map(str, path))
+        # Few paths have a label of their own.
+        labels = ["".join(map(str, path)), *sorted(self.anchors)]
+        label = labels[which % len(labels)]
+        path = tuple(map(int, label))
         was_there = label in self.anchors
-        self.hands[who].remove(label, purge)
+        self.hands[who].remove(label, how == "purge")
         assert label not in self.hands[who].anchors() or not self.intact
         self.anchors.pop(label, None)
         if not self.intact:
             return
+        if was_there:
+            self.removed.add(label)
         before, spared = self.must(), self.needed(others_than=who, plain=True)
         self.dropped(who, spared if was_there else set(before))
         for each in before:
@@ -194,6 +202,8 @@ class StoreMachine(RuleBasedStateMachine):
                 # From the disk, not only out of sight: no rebuild finds it again.
                 del self.known[each]
         assert not was_there or {p for p in prefixes(path) if self.known.get(p)} <= spared
+        if how == "rebuild":
+            self.rebuild(who)
 
     def reopen(self, who: int) -> None:
         self.hands[who].close()
@@ -216,6 +226,7 @@ class StoreMachine(RuleBasedStateMachine):
             self._look_anew(0)
             assert {*before[0]} <= {*self.must()}
             assert before[1].items() <= self.anchors.items()
+            assert not self.removed & self.anchors.keys()
 
     @rule(which=SEEDS, at=st.integers(0, BUDGET), how=st.sampled_from(["flip", "zero", "truncate"]))
     def corrupt(self, which: int, at: int, how: str) -> None:
