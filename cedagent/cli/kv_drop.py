@@ -1,4 +1,4 @@
-"""`cedagent kv rm` and `gc`: what goes from the store, and what that gives back to the disk.
+"""`cedagent kv rm`: what goes from the store, and what that gives back to the disk.
 
 Knows labels and hashes as `ls` shows them. `sessions rm` drops blocks through here, too.
 """
@@ -16,12 +16,12 @@ import click
 from cedagent.cli import kv_screen
 from cedagent.cli.kv_block import anchors_at
 from cedagent.cli.kv_folder import NOTHING, folder_option, open_store
-from cedagent.cli.options import byte_size, json_option
+from cedagent.cli.options import json_option
 from cedagent.cli.report import count, print_json, size
 from cedagent.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from ced_kvstore import Anchor, Collected, Removal, Store
+    from ced_kvstore import Anchor, Removal, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,51 +102,6 @@ def rm(
     return 0
 
 
-@click.command()
-@click.option("--dry-run", is_flag=True, help="Say what there is to drop, and drop nothing.")
-@click.option(
-    "--max-bytes",
-    metavar="SIZE",
-    callback=byte_size,
-    help="From now on the store is to take no more than this, such as 5GB.",
-)
-@folder_option
-@json_option
-def gc(dry_run: bool, max_bytes: int | None, folder: Path | None, as_json: bool) -> int:
-    """Drop what nothing names, and give dead bytes back.
-
-    Each file that has some is rewritten. What running programs looked up last stays.
-    """
-    if dry_run and max_bytes is not None:
-        raise UsageError("kv gc: expected --dry-run or --max-bytes, not both")
-    store = open_store(folder, max_bytes=max_bytes)
-    done = None
-    if store is not None:
-        with store:
-            if max_bytes is not None and store.read_only:
-                raise EngineError(f"the store keeps its budget: {store.notice}")
-            done = _to_collect(store) if dry_run else _collect(store)
-    if as_json:
-        print_json({"dry_run": dry_run, "collected": done})
-    elif done is None:
-        click.echo(NOTHING)
-    elif dry_run:
-        kv_screen.say(
-            f"there are {count(done.blocks, 'block')} that no label needs; with dead records up to "
-            f"{size(done.bytes)} could be given back; what running programs looked up last stays"
-        )
-    else:
-        rest = f"; {done.reason}" if done.reason else ""
-        if done.waiting:
-            rest += f"; dead bytes in {count(done.waiting, 'file')} wait for another process to be "
-            rest += "done with it, or for room to move what else is in it"
-        kv_screen.say(
-            f"dropped {count(done.blocks, 'block')}; {size(max(0, done.bytes))} left the disk "
-            f"({count(done.segments, 'file')}){rest}"
-        )
-    return 0
-
-
 def drop_label(store: Store, label: str, *, purge: bool) -> Dropped | None:
     """Remove what one label kept, or return None when nothing is stored under it.
 
@@ -178,25 +133,8 @@ def _drop_blocks(store: Store, name: str, anchors: Iterable[Anchor], *, purge: b
     return _measured(store, drop, name, purge=purge)
 
 
-def _to_collect(store: Store) -> Collected:
-    """Return what `gc` would drop if no process used any of it."""
-    from ced_kvstore import Collected
-
-    rows = {row.kind: row for row in store.du() if row.kind in ("nobody", "dead")}
-    blocks = sum(row.blocks for row in rows.values())
-    return Collected(blocks, 0, sum(row.own_bytes for row in rows.values()))
-
-
-def _collect(store: Store) -> Collected:
-    with _working("collecting what nobody needs"):
-        done = store.gc()
-    if done.reason is not None and not (done.blocks or done.bytes):
-        raise EngineError(f"nothing was collected: {store.notice or done.reason}")
-    return done
-
-
 @contextlib.contextmanager
-def _working(what: str) -> Iterator[None]:
+def working(what: str) -> Iterator[None]:
     """Show that it goes on, and say on Ctrl-C what becomes of the rest."""
     try:
         with kv_screen.busy(what):
@@ -213,7 +151,7 @@ def _working(what: str) -> Iterator[None]:
 def _measured(store: Store, drop: Callable[[], Removal], name: str, *, purge: bool) -> Dropped:
     """Drop, and return what went; raises EngineError when nothing could."""
     before = store.stats()
-    with _working(f"removing {name}"):
+    with working(f"removing {name}"):
         removal = drop()
     after = store.stats()
     blocks = max(before.blocks - after.blocks, removal.blocks)
