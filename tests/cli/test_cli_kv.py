@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -58,6 +60,18 @@ def test_after_warm_a_chat_encodes_its_own_turn_alone(cli: Cli, tiny: Path, rule
     assert used["reused_disk"] == warmed["encoded"]
     tail = warmed["tokens"] - warmed["encoded"]
     assert used["encoded"] < tail + 60
+
+
+def test_a_budget_too_small_for_any_block_is_told_with_what_gives_another(
+    cli: Cli, tiny: Path, rules: Path, tmp_path: Path
+) -> None:
+    kv = tmp_path / "a store"
+    assert cli("kv", "gc", "--kv", kv, "--max-bytes", "1kB").code == 0
+    ran = cli("warm", rules, "-m", tiny, "--kv", kv)
+    assert (ran.code, ran.err.count("\n")) == (5, 1)
+    (advice,) = re.findall("smaller than what one block takes; `cedagent (.*)` gives", ran.err)
+    assert cli(*shlex.split(advice)).out.startswith("the store may take 5.0 GB; ")
+    assert cli("warm", rules, "-m", tiny, "--kv", kv).code == 0
 
 
 def test_several_files_and_the_default_prompt_can_be_warmed(
