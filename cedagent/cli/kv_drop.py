@@ -38,12 +38,25 @@ class Dropped:
     """Why something stays that is to go."""
     at_once: bool = False
     """Whether the bytes were to leave the disk with it."""
+    waiting: int = 0
+    """Dead bytes that stay on the disk although they were to leave it at once."""
+
+    @property
+    def exit_code(self) -> int:
+        """The engine's when something that was to leave the disk at once is still there, else 0."""
+        return EngineError.exit_code if self.at_once and self.reason is not None else 0
 
     @property
     def words(self) -> str:
         """What was dropped, to be said after a name."""
         said = f"{count(self.blocks, 'block')}, {size(self.bytes)}; "
         said += f"{size(self.left_disk)} left the disk"
+        if self.exit_code:
+            wait, later = "", ""
+            if self.waiting:
+                wait, later = f"{size(self.waiting)} wait: ", ", or they go with its next commit"
+            advice = f"{wait}close that program and run `cedagent kv gc`{later}"
+            return f"{said}; {self.reason}; {advice}"
         if self.reason is not None:
             return f"{said}; {self.reason}"
         if self.at_once or self.left_disk >= self.bytes:
@@ -70,7 +83,7 @@ def rm(
 ) -> int:
     """Remove what a LABEL (from ls) kept.
 
-    Blocks that something else needs stay.
+    Blocks that something else needs stay. Exit code 5 when --purge leaves bytes on the disk.
     """
     if [label, session, block, everything or None].count(None) != 3:
         raise UsageError("kv rm: expected one of LABEL, --session NAME, --block HASH, --all")
@@ -99,7 +112,7 @@ def rm(
             what = "all that no process uses"
         line = f"removed {what}, {count(dropped.anchors, 'anchor')}, {dropped.words}"
         kv_screen.say(line)
-    return 0
+    return 0 if dropped is None else dropped.exit_code
 
 
 def drop_label(store: Store, label: str, *, purge: bool) -> Dropped | None:
@@ -110,6 +123,14 @@ def drop_label(store: Store, label: str, *, purge: bool) -> Dropped | None:
     if not any(anchor.label == label for anchor in store.anchors()):
         return None
     return _measured(store, lambda: store.remove(label, purge=purge), label, purge=purge)
+
+
+def waits(n_files: int) -> str:
+    """Return what dead bytes in so many files wait for."""
+    return (
+        f"dead bytes in {count(n_files, 'file')} wait for another process to be done with it, or "
+        "for room to move what else is in it"
+    )
 
 
 def _drop_blocks(store: Store, name: str, anchors: Iterable[Anchor], *, purge: bool) -> Dropped:
@@ -124,11 +145,17 @@ def _drop_blocks(store: Store, name: str, anchors: Iterable[Anchor], *, purge: b
         if name != "everything" or store.read_only:
             return removal
         store.evict(0)
-        reason = store.gc().reason if purge else None
+        # What the removal could not do yet, this does; else it has the reason.
+        collected = store.gc() if purge else None
+        reason = None if collected is None else collected.reason
         if blocks := store.stats().blocks:
             # What had an anchor and what had none.
             reason = reason or f"what another process is using stays ({count(blocks, 'block')})"
-        return replace(removal, reason=reason or removal.reason)
+        if collected is None:
+            reason = reason or removal.reason
+        elif collected.waiting:
+            reason = reason or waits(collected.waiting)
+        return replace(removal, reason=reason)
 
     return _measured(store, drop, name, purge=purge)
 
@@ -154,6 +181,7 @@ def _measured(store: Store, drop: Callable[[], Removal], name: str, *, purge: bo
     with working(f"removing {name}"):
         removal = drop()
     after = store.stats()
+    dead = max(0, after.bytes_on_disk - after.bytes_index - after.bytes_live)
     blocks = max(before.blocks - after.blocks, removal.blocks)
     if store.read_only or (removal.reason and not removal.anchors and not blocks):
         raise EngineError(f"the store keeps the blocks of {name}: {store.notice or removal.reason}")
@@ -165,4 +193,5 @@ def _measured(store: Store, drop: Callable[[], Removal], name: str, *, purge: bo
                       - after.bytes_on_disk + after.bytes_index),
         reason=removal.reason,
         at_once=purge,
+        waiting=dead if purge and removal.reason is not None else 0,
     )  # fmt: skip

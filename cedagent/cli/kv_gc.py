@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cedagent.cli import kv_screen
-from cedagent.cli.kv_drop import working
+from cedagent.cli.kv_drop import waits, working
 from cedagent.cli.kv_folder import NOTHING, folder_option, open_store
 from cedagent.cli.options import byte_size, json_option
 from cedagent.cli.report import count, print_json, size
@@ -131,8 +131,7 @@ def _words(done: Collected) -> str:
     if done.reason:
         said += f"; {done.reason}"
     if done.waiting:
-        said += f"; dead bytes in {count(done.waiting, 'file')} wait for another process to be "
-        said += "done with it, or for room to move what else is in it"
+        said += f"; {waits(done.waiting)}"
     return said
 
 
