@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -51,6 +52,23 @@ def test_warm_is_idempotent_and_pins(cli: Cli, tiny: Path, rules: Path) -> None:
     assert (again["hit"], again["encoded"]) == (True, 0)
     anchors = json.loads(cli("kv", "ls", "--json").out)["anchors"]
     assert [(a["label"], a["pinned"]) for a in anchors] == [(f"warm:{rules}", True)]
+
+
+def test_a_file_of_any_name_can_be_warmed(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    deep = Path(tmp_path, *(["d" * 200] * 3))
+    deep.mkdir(parents=True)
+    strange, long = tmp_path / os.fsdecode(b"bad\xff.txt"), deep / "é.txt"
+    for path in (strange, long):
+        path.write_text(RULES)
+    ran = cli("warm", strange, long, "-m", tiny)
+    assert (ran.code, ran.err) == (0, "")
+    assert "bad\N{REPLACEMENT CHARACTER}.txt" in ran.out
+    for argv in (["warm", strange, "-m", tiny, "--json"], ["kv", "ls", "--json"]):
+        cli(*argv).out.encode()
+    labels = [anchor["label"] for anchor in json.loads(cli("kv", "ls", "--json").out)["anchors"]]
+    assert f"warm:{tmp_path}/bad\N{REPLACEMENT CHARACTER}.txt" in labels
+    (cut,) = [label for label in labels if label.endswith("/é.txt")]
+    assert (cut[:8], len(cut.encode())) == ("warm:ddd", 512)
 
 
 def test_after_warm_a_chat_encodes_its_own_turn_alone(cli: Cli, tiny: Path, rules: Path) -> None:
