@@ -16,6 +16,7 @@ import click
 from cedagent.cli import kv_screen
 from cedagent.cli.kv_block import anchors_at
 from cedagent.cli.kv_folder import NOTHING, folder_option, open_store
+from cedagent.cli.kv_label import meant
 from cedagent.cli.options import json_option
 from cedagent.cli.report import count, print_json, size
 from cedagent.errors import EngineError, UsageError
@@ -99,6 +100,7 @@ def rm(
                 labels = {anchor.label for anchor in anchors}
                 dropped = _drop_blocks(store, name, anchors, purge=purge)
             else:
+                name = meant(store, name) or name
                 dropped, labels = drop_label(store, name, purge=purge), {name}
     if dropped is None and not everything:
         raise UsageError(f"nothing is stored under {name!r}; `cedagent kv ls` lists the labels")
