@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cedagent.cli import kv_screen
 from cedagent.cli.kv_folder import folder_option, open_store
+from cedagent.cli.kv_label import meant
 from cedagent.cli.options import json_option
 from cedagent.cli.render import warn
 from cedagent.cli.report import count, print_json, size
 from cedagent.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from ced_kvstore import Store
 
 
 @click.command(name="export")
@@ -35,17 +40,13 @@ def export(file: Path, labels: tuple[str, ...], folder: Path | None, as_json: bo
     if store is None:
         raise UsageError(f"kv export {file}: nothing is stored yet")
     with store:
-        known = {anchor.label for anchor in store.anchors()}
-        if not known and not store.stats().blocks and store.notice is None:
+        stats = store.stats()
+        if not stats.anchors and not stats.blocks and store.notice is None:
             raise UsageError(f"kv export {file}: nothing is stored yet")
-        for label in labels:
-            if label not in known:
-                raise UsageError(
-                    f"nothing is stored under {label}; `cedagent kv ls` lists the labels"
-                )
+        targets = [_target(store, label) for label in labels]
         try:
             with kv_screen.busy(f"writing {file}"):
-                done = store.export(file, labels)
+                done = store.export(file, targets)
         except StoreError as error:
             raise EngineError(f"kv export: {error}") from None
         if done.reason is not None and not done.blocks:
@@ -98,6 +99,14 @@ def import_(file: Path, folder: Path | None, as_json: bool) -> int:
             f"{count(done.anchors, 'anchor')}"
         )
     return _end(f"not everything was imported from {file}", done.reason)
+
+
+def _target(store: Store, given: str) -> str:
+    """Return the label that is meant; raises UsageError."""
+    label = meant(store, given)
+    if label is None:
+        raise UsageError(f"nothing is stored under {given}; `cedagent kv ls` lists the labels")
+    return label
 
 
 def _check_target(file: Path) -> None:

@@ -1,4 +1,4 @@
-"""`cedagent kv rm` and `gc`: what goes from the store, and what that gives back to the disk.
+"""`cedagent kv rm`: what goes from the store, and what that gives back to the disk.
 
 Knows labels and hashes as `ls` shows them. `sessions rm` drops blocks through here, too.
 """
@@ -16,12 +16,13 @@ import click
 from cedagent.cli import kv_screen
 from cedagent.cli.kv_block import anchors_at
 from cedagent.cli.kv_folder import NOTHING, folder_option, open_store
-from cedagent.cli.options import byte_size, json_option
+from cedagent.cli.kv_label import meant
+from cedagent.cli.options import json_option
 from cedagent.cli.report import count, print_json, size
 from cedagent.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from ced_kvstore import Anchor, Collected, Removal, Store
+    from ced_kvstore import Anchor, Removal, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,25 @@ class Dropped:
     """Why something stays that is to go."""
     at_once: bool = False
     """Whether the bytes were to leave the disk with it."""
+    waiting: int = 0
+    """Dead bytes that stay on the disk although they were to leave it at once."""
+
+    @property
+    def exit_code(self) -> int:
+        """The engine's when something that was to leave the disk at once is still there, else 0."""
+        return EngineError.exit_code if self.at_once and self.reason is not None else 0
 
     @property
     def words(self) -> str:
         """What was dropped, to be said after a name."""
         said = f"{count(self.blocks, 'block')}, {size(self.bytes)}; "
         said += f"{size(self.left_disk)} left the disk"
+        if self.exit_code:
+            wait, later = "", ""
+            if self.waiting:
+                wait, later = f"{size(self.waiting)} wait: ", ", or they go with its next commit"
+            advice = f"{wait}close that program and run `cedagent kv gc`{later}"
+            return f"{said}; {self.reason}; {advice}"
         if self.reason is not None:
             return f"{said}; {self.reason}"
         if self.at_once or self.left_disk >= self.bytes:
@@ -70,7 +84,7 @@ def rm(
 ) -> int:
     """Remove what a LABEL (from ls) kept.
 
-    Blocks that something else needs stay.
+    Blocks that something else needs stay. Exit code 5 when --purge leaves bytes on the disk.
     """
     if [label, session, block, everything or None].count(None) != 3:
         raise UsageError("kv rm: expected one of LABEL, --session NAME, --block HASH, --all")
@@ -86,6 +100,7 @@ def rm(
                 labels = {anchor.label for anchor in anchors}
                 dropped = _drop_blocks(store, name, anchors, purge=purge)
             else:
+                name = meant(store, name) or name
                 dropped, labels = drop_label(store, name, purge=purge), {name}
     if dropped is None and not everything:
         raise UsageError(f"nothing is stored under {name!r}; `cedagent kv ls` lists the labels")
@@ -99,52 +114,7 @@ def rm(
             what = "all that no process uses"
         line = f"removed {what}, {count(dropped.anchors, 'anchor')}, {dropped.words}"
         kv_screen.say(line)
-    return 0
-
-
-@click.command()
-@click.option("--dry-run", is_flag=True, help="Say what there is to drop, and drop nothing.")
-@click.option(
-    "--max-bytes",
-    metavar="SIZE",
-    callback=byte_size,
-    help="From now on the store is to take no more than this, such as 5GB.",
-)
-@folder_option
-@json_option
-def gc(dry_run: bool, max_bytes: int | None, folder: Path | None, as_json: bool) -> int:
-    """Drop what nothing names, and give dead bytes back.
-
-    Each file that has some is rewritten. What running programs looked up last stays.
-    """
-    if dry_run and max_bytes is not None:
-        raise UsageError("kv gc: expected --dry-run or --max-bytes, not both")
-    store = open_store(folder, max_bytes=max_bytes)
-    done = None
-    if store is not None:
-        with store:
-            if max_bytes is not None and store.read_only:
-                raise EngineError(f"the store keeps its budget: {store.notice}")
-            done = _to_collect(store) if dry_run else _collect(store)
-    if as_json:
-        print_json({"dry_run": dry_run, "collected": done})
-    elif done is None:
-        click.echo(NOTHING)
-    elif dry_run:
-        kv_screen.say(
-            f"there are {count(done.blocks, 'block')} that no label needs; with dead records up to "
-            f"{size(done.bytes)} could be given back; what running programs looked up last stays"
-        )
-    else:
-        rest = f"; {done.reason}" if done.reason else ""
-        if done.waiting:
-            rest += f"; dead bytes in {count(done.waiting, 'file')} wait for another process to be "
-            rest += "done with it, or for room to move what else is in it"
-        kv_screen.say(
-            f"dropped {count(done.blocks, 'block')}; {size(max(0, done.bytes))} left the disk "
-            f"({count(done.segments, 'file')}){rest}"
-        )
-    return 0
+    return 0 if dropped is None else dropped.exit_code
 
 
 def drop_label(store: Store, label: str, *, purge: bool) -> Dropped | None:
@@ -155,6 +125,14 @@ def drop_label(store: Store, label: str, *, purge: bool) -> Dropped | None:
     if not any(anchor.label == label for anchor in store.anchors()):
         return None
     return _measured(store, lambda: store.remove(label, purge=purge), label, purge=purge)
+
+
+def waits(n_files: int) -> str:
+    """Return what dead bytes in so many files wait for."""
+    return (
+        f"dead bytes in {count(n_files, 'file')} wait for another process to be done with it, or "
+        "for room to move what else is in it"
+    )
 
 
 def _drop_blocks(store: Store, name: str, anchors: Iterable[Anchor], *, purge: bool) -> Dropped:
@@ -169,34 +147,23 @@ def _drop_blocks(store: Store, name: str, anchors: Iterable[Anchor], *, purge: b
         if name != "everything" or store.read_only:
             return removal
         store.evict(0)
-        reason = store.gc().reason if purge else None
+        # What the removal could not do yet, this does; else it has the reason.
+        collected = store.gc() if purge else None
+        reason = None if collected is None else collected.reason
         if blocks := store.stats().blocks:
             # What had an anchor and what had none.
             reason = reason or f"what another process is using stays ({count(blocks, 'block')})"
-        return replace(removal, reason=reason or removal.reason)
+        if collected is None:
+            reason = reason or removal.reason
+        elif collected.waiting:
+            reason = reason or waits(collected.waiting)
+        return replace(removal, reason=reason)
 
     return _measured(store, drop, name, purge=purge)
 
 
-def _to_collect(store: Store) -> Collected:
-    """Return what `gc` would drop if no process used any of it."""
-    from ced_kvstore import Collected
-
-    rows = {row.kind: row for row in store.du() if row.kind in ("nobody", "dead")}
-    blocks = sum(row.blocks for row in rows.values())
-    return Collected(blocks, 0, sum(row.own_bytes for row in rows.values()))
-
-
-def _collect(store: Store) -> Collected:
-    with _working("collecting what nobody needs"):
-        done = store.gc()
-    if done.reason is not None and not (done.blocks or done.bytes):
-        raise EngineError(f"nothing was collected: {store.notice or done.reason}")
-    return done
-
-
 @contextlib.contextmanager
-def _working(what: str) -> Iterator[None]:
+def working(what: str) -> Iterator[None]:
     """Show that it goes on, and say on Ctrl-C what becomes of the rest."""
     try:
         with kv_screen.busy(what):
@@ -213,9 +180,10 @@ def _working(what: str) -> Iterator[None]:
 def _measured(store: Store, drop: Callable[[], Removal], name: str, *, purge: bool) -> Dropped:
     """Drop, and return what went; raises EngineError when nothing could."""
     before = store.stats()
-    with _working(f"removing {name}"):
+    with working(f"removing {name}"):
         removal = drop()
     after = store.stats()
+    dead = max(0, after.bytes_on_disk - after.bytes_index - after.bytes_live)
     blocks = max(before.blocks - after.blocks, removal.blocks)
     if store.read_only or (removal.reason and not removal.anchors and not blocks):
         raise EngineError(f"the store keeps the blocks of {name}: {store.notice or removal.reason}")
@@ -227,4 +195,5 @@ def _measured(store: Store, drop: Callable[[], Removal], name: str, *, purge: bo
                       - after.bytes_on_disk + after.bytes_index),
         reason=removal.reason,
         at_once=purge,
+        waiting=dead if purge and removal.reason is not None else 0,
     )  # fmt: skip

@@ -31,25 +31,27 @@ def folder_option(command: click.decorators.FC) -> click.decorators.FC:
     )(command)
 
 
-def open_store(
-    folder: Path | None, *, create: bool = False, max_bytes: int | None = None
-) -> Store | None:
+def is_store(folder: Path) -> bool:
+    """Say whether a folder is a store, or was one: one that lost its VERSION is not empty."""
+    with contextlib.suppress(PermissionError):
+        return (folder / "VERSION").exists() or any((folder / "seg").glob("*.kvs"))
+    # What may not be looked into is for the store to refuse.
+    return True
+
+
+def open_store(folder: Path | None, *, create: bool = False) -> Store | None:
     """Open the store in a folder, the default one if None; return None when there is none.
 
-    With `create` a folder that is none becomes one; `max_bytes` is its budget from then on.
-
-    Raises EngineError for a folder that cannot be a store.
+    With `create` a folder that is none becomes one. Raises EngineError for a folder that cannot be
+    a store.
     """
     from ced_kvstore import Store, StoreError, Stream
 
     folder = (folder or kv_dir()).expanduser()
-    if not create:
-        # What may not be looked into is for the store to refuse.
-        with contextlib.suppress(PermissionError):
-            if not (folder / "VERSION").exists():
-                return None
+    if not create and not is_store(folder):
+        return None
     try:
-        return Store.open(folder, fingerprint={}, streams=[Stream("none", 1)], max_bytes=max_bytes)
+        return Store.open(folder, fingerprint={}, streams=[Stream("none", 1)])
     except StoreError as error:
         raise EngineError(str(error)) from None
 

@@ -85,7 +85,7 @@ def show_table(
     columns = [*zip(header, *rows, strict=True)][1:]
     others = sum(max(map(len, column)) + GAP for column in columns)
     if on.width - others < LEAST:
-        show(*(part for row in rows for part in _stacked(header, row)), on=on)
+        show(*(part for row in rows for part in _stacked(header, row, on.width)), on=on)
         return
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for place, name in enumerate(header):
@@ -96,15 +96,24 @@ def show_table(
     show(table, on=on)
 
 
-def _stacked(header: Sequence[str], row: Sequence[str]) -> Iterator[RenderableType]:
-    """Yield a row's first cell, and a line of the others that are not empty."""
+def _stacked(header: Sequence[str], row: Sequence[str], width: int) -> Iterator[RenderableType]:
+    """Yield a row's first cell, and lines of the others that are not empty, each unbroken."""
     from rich.padding import Padding
     from rich.text import Text
 
     yield Text(one_line(row[0]), style="bold")
-    cells = zip(header[1:], row[1:], strict=True)
-    said = ", ".join(f"{name} {one_line(cell)}".strip() for name, cell in cells if cell)
-    yield Padding(Text(said), (0, 0, 0, GAP))
+    line = ""
+    for name, cell in zip(header[1:], row[1:], strict=True):
+        if not cell:
+            continue
+        said = f"{name} {one_line(cell)}".strip()
+        # One column for a comma.
+        if line and GAP + len(f"{line}, {said}") >= width:
+            yield Padding(Text(f"{line},"), (0, 0, 0, GAP))
+            line = said
+        else:
+            line = f"{line}, {said}" if line else said
+    yield Padding(Text(line), (0, 0, 0, GAP))
 
 
 def show_pairs(pairs: Iterable[tuple[str, str]]) -> None:

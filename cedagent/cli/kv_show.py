@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 from cedagent.cli import kv_screen
 from cedagent.cli.kv_folder import folder_option, open_store
+from cedagent.cli.kv_label import meant
 from cedagent.cli.options import json_option, model_option
 from cedagent.cli.render import printable
 from cedagent.cli.report import age, count, print_json, size
@@ -73,8 +74,9 @@ def _why(target: str, error: ValueError) -> str:
     return str(error) if is_hash else "it is neither a label nor the digits of a block's hash"
 
 
-def _anchor(store: Store, label: str) -> Anchor | None:
+def _anchor(store: Store, given: str) -> Anchor | None:
     """Return the newest anchor of a label."""
+    label = meant(store, given)
     return next((a for a in reversed(store.anchors()) if a.label == label), None)
 
 

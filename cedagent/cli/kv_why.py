@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cedagent.cli.kv_folder import folder_option
+from cedagent.cli.kv_folder import folder_option, is_store
 from cedagent.cli.options import json_option, model_option, read_text, thinking_options
 from cedagent.cli.report import print_json
 from cedagent.errors import EngineError, UsageError
+from cedagent.paths import kv_dir
 
 if TYPE_CHECKING:
+    from ced_kvstore import Explanation
     from cedagent.agent.tools import Tool
     from cedagent.engine import Engine
 
@@ -57,15 +59,15 @@ def why(
         )
     tools = load_tools(tool_sources, builtin=not no_builtin_tools)
     ensure_model(model)
-    engine = open_engine(model, kv=folder)
+    # An engine makes the store that it is given; where there is none, nothing has to be asked.
+    is_there = is_store((folder or kv_dir()).expanduser())
+    engine = open_engine(model, kv=folder if is_there else None, no_kv=not is_there)
     try:
         if session is not None:
             ids = explain.session_ids(session)
         else:
             ids = _system_ids(engine, tools, file, thinking=thinking, effort=effort)
-        if engine.store is None:
-            raise EngineError("; ".join(engine.notices) or "the prefix store cannot be opened")
-        found = engine.store.explain(ids)
+        found = _found(engine, ids, is_there=is_there)
         lines = explain.lines_of(found, ids, engine.model_dir)
     finally:
         engine.close()
@@ -74,6 +76,17 @@ def why(
     else:
         click.echo("\n".join(lines))
     return 0
+
+
+def _found(engine: Engine, ids: list[int], *, is_there: bool) -> Explanation:
+    from ced_kvstore import BLOCK_TOKENS, Explanation
+
+    if engine.store is not None:
+        return engine.store.explain(ids)
+    if is_there:
+        raise EngineError("; ".join(engine.notices) or "the prefix store cannot be opened")
+    # What an empty store says.
+    return Explanation("short" if len(ids) < BLOCK_TOKENS else "never_stored", 0, 0)
 
 
 def _system_ids(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_args
 
 import click
 
+from cedagent.cli.report import size
 from cedagent.errors import UsageError
 from cedagent.model.locate import DEFAULT_MODEL
 from cedagent.model.weights_choice import WeightsChoice
@@ -17,7 +18,10 @@ from cedagent.model.weights_choice import WeightsChoice
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _UNITS = ("", "K", "M", "G", "T")
-_BYTE_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", re.ASCII | re.IGNORECASE)
+_BYTE_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?))?B?\s*", re.ASCII | re.IGNORECASE)
+
+MOST_BYTES = 1 << 62
+"""More than any budget of the store."""
 
 
 def _number(
@@ -38,13 +42,17 @@ def _number(
 
 
 def byte_size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Return an option's number of bytes: 5GB, 300 MB, 1000000."""
+    """Return an option's number of bytes: 5GB, 300 MB, 5GiB, 1000000."""
     if value is None:
         return None
     match = _BYTE_SIZE.fullmatch(value)
-    n_bytes = float(match[1]) * 1000 ** _UNITS.index(match[2].upper()) if match else -1.0
-    if not 0 <= n_bytes < 1 << 62:
+    if match is None:
         raise click.BadParameter(f"expected a size such as 5GB, got {value}", ctx=ctx, param=param)
+    number, unit, binary = match.groups(default="")
+    n_bytes: float = float(number) * (1024 if binary else 1000) ** _UNITS.index(unit.upper())
+    if n_bytes >= MOST_BYTES:
+        expected = f"expected at most {size(MOST_BYTES)}"
+        raise click.BadParameter(f"{expected}, got {value}", ctx=ctx, param=param)
     return round(n_bytes)
 
 

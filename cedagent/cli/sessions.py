@@ -52,6 +52,13 @@ class Removed:
     kept: str | None = None
     """Why the store keeps its blocks."""
 
+    @property
+    def exit_code(self) -> int:
+        """0 when all that was to go went."""
+        if self.kept is not None:
+            return EngineError.exit_code
+        return 0 if self.dropped is None else self.dropped.exit_code
+
 
 @click.group()
 def sessions() -> None:
@@ -95,7 +102,7 @@ def rm(names: tuple[str, ...], purge: bool, folder: Path | None, as_json: bool) 
     """Remove sessions, and the blocks of the store that only they used.
 
     Blocks that another session or a warmed prompt uses stay; so does what running programs looked
-    up last. Exit code 5 when the store keeps what is to go.
+    up last. Exit code 5 when the store keeps what is to go, or --purge leaves bytes on the disk.
     """
     paths = {name: _path(name) for name in names}
     removed = []
@@ -122,7 +129,7 @@ def rm(names: tuple[str, ...], purge: bool, folder: Path | None, as_json: bool) 
         if each.kept is not None:
             again = f"repeat it with: cedagent kv rm session:{each.session}{option}"
             warn(f"sessions rm {each.session}: {each.kept}; {again}")
-    return EngineError.exit_code if any(each.kept for each in removed) else 0
+    return max(each.exit_code for each in removed)
 
 
 def _remove(

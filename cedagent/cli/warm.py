@@ -6,6 +6,7 @@ before it. Warming again is a hit and costs nothing; exit code 0 means that ever
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 BLOCK = 128
 """Tokens of one block of the store; a partial one is not kept."""
+
+LABEL = "warm:"
+"""What the label of a warmed prompt begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ def warm(
 
     texts: list[tuple[str, str | None]] = [("(default)", None)]
     if files:
-        texts = [(str(path), read_text(path, what="warm")) for path in files]
+        texts = [(_shown(path), read_text(path, what="warm")) for path in files]
     tools = load_tools(tool_sources, builtin=not no_builtin_tools)
     ensure_model(model)
     engine = open_engine(model, kv=kv, weights=weights)
@@ -106,6 +110,19 @@ def warm(
     return 0
 
 
+def _shown(path: Path) -> str:
+    """Return a file's name as a text, with marks for bytes that are no UTF-8."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def _label(name: str) -> str:
+    """Return a prompt's label: what the store has room for of its name, which is its end."""
+    from ced_kvstore.results import MAX_TEXT_BYTES
+
+    room = MAX_TEXT_BYTES - len(LABEL)
+    return LABEL + name.encode()[-room:].decode("utf-8", "ignore")
+
+
 def _prompt(
     engine: Engine, tools: list[Tool], name: str, text: str | None, reasoning: Mapping[str, Any]
 ) -> tuple[str, list[int]]:
@@ -131,6 +148,6 @@ def _is_stored(engine: Engine, ids: list[int]) -> bool:
 
 def _warm(engine: Engine, name: str, ids: list[int]) -> Warmed:
     started = time.monotonic()
-    used = engine.warm(ids, label=f"warm:{name}")
+    used = engine.warm(ids, label=_label(name))
     seconds = time.monotonic() - started
     return Warmed(name, len(ids), used.encoded == 0, used.encoded, seconds)

@@ -6,10 +6,12 @@ is pinned for an open sequence: its rows are in RAM, and what was dropped meanwh
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from ced_kvstore import Anchor, Match, Store
+from ced_kvstore.evict import TOO_SMALL
 from cedagent.engine.buffers import raw
 from cedagent.engine.family import Family, State
 from cedagent.model.config import TILE
@@ -50,8 +52,17 @@ def publish(
             snapshots=_snapshots(family, state, hashes, match),
         )
         if commit.reason is not None and store.notice is None:
-            return f"prefix store {store.directory}: not everything is stored: {commit.reason}"
+            return _told(store, commit.reason)
     return store.notice
+
+
+def _told(store: Store, reason: str) -> str:
+    line = f"prefix store {store.directory}: not everything is stored: {reason}"
+    if reason == TOO_SMALL:
+        # Nothing will ever be stored here, whatever goes.
+        folder = shlex.quote(str(store.directory))
+        line += f"; `cedagent kv gc --kv {folder} --max-bytes 5GB` gives it another"
+    return line
 
 
 def _snapshots(

@@ -69,8 +69,8 @@ class Store(Upkeep):
             raise ValueError("streams: expected at least one, each with a name of its own")
         if IDS_BYTES + sum(stream.block_bytes for stream in streams) > MAX_PAYLOAD:
             raise ValueError(f"streams: expected at most {MAX_PAYLOAD} bytes of one block in all")
-        if max_bytes is not None and not 0 <= max_bytes < 1 << 62:
-            raise ValueError(f"max_bytes: expected a number in [0, 2**62), got {max_bytes}")
+        if max_bytes is not None:
+            _check_budget(max_bytes)
         if not is_supported():
             raise StoreError("the prefix store needs preadv (Linux or macOS); run without a store")
         named = Fingerprint.of(fingerprint, streams)
@@ -204,6 +204,20 @@ class Store(Upkeep):
             lambda reason: Commit(0, 0, reason),
         )
 
+    def limit(self, max_bytes: int) -> None:
+        """Give the folder another budget, and bring it down to it.
+
+        As with the one of `open`, the folder keeps it, all who have it open follow, and pinned
+        blocks and the paths in use stay. Raises ValueError for a wrong number.
+        """
+        _check_budget(max_bytes)
+        self._core.change(
+            lambda core, index: evict.take_budget(core, index, max_bytes), lambda _reason: None
+        )
+        # What makes room for a commit drops and moves a bounded number of bytes.
+        if self.stats().bytes_on_disk > max_bytes:
+            self.evict(int(evict.HIGH * max_bytes))
+
     def explain(self, ids: Sequence[int]) -> Explanation:
         """Say why `ids` are served from the store or not, down to the first differing token."""
         return explaining.explain(self._core, self._fingerprint, token_bytes(ids))
@@ -224,3 +238,8 @@ class Store(Upkeep):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _check_budget(max_bytes: int) -> None:
+    if not 0 <= max_bytes < 1 << 62:
+        raise ValueError(f"max_bytes: expected a number in [0, 2**62), got {max_bytes}")

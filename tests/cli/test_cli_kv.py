@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +54,23 @@ def test_warm_is_idempotent_and_pins(cli: Cli, tiny: Path, rules: Path) -> None:
     assert [(a["label"], a["pinned"]) for a in anchors] == [(f"warm:{rules}", True)]
 
 
+def test_a_file_of_any_name_can_be_warmed(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    deep = Path(tmp_path, *(["d" * 200] * 3))
+    deep.mkdir(parents=True)
+    strange, long = tmp_path / os.fsdecode(b"bad\xff.txt"), deep / "é.txt"
+    for path in (strange, long):
+        path.write_text(RULES)
+    ran = cli("warm", strange, long, "-m", tiny)
+    assert (ran.code, ran.err) == (0, "")
+    assert "bad\N{REPLACEMENT CHARACTER}.txt" in ran.out
+    for argv in (["warm", strange, "-m", tiny, "--json"], ["kv", "ls", "--json"]):
+        cli(*argv).out.encode()
+    labels = [anchor["label"] for anchor in json.loads(cli("kv", "ls", "--json").out)["anchors"]]
+    assert f"warm:{tmp_path}/bad\N{REPLACEMENT CHARACTER}.txt" in labels
+    (cut,) = [label for label in labels if label.endswith("/é.txt")]
+    assert (cut[:8], len(cut.encode())) == ("warm:ddd", 512)
+
+
 def test_after_warm_a_chat_encodes_its_own_turn_alone(cli: Cli, tiny: Path, rules: Path) -> None:
     (warmed,) = json.loads(cli("warm", rules, "-m", tiny, "--json").out)
     argv = ["chat", "-m", tiny, "-s", f"@{rules}", "-p", "Go.", "--max-tokens", "4", "--jsonl"]
@@ -58,6 +78,18 @@ def test_after_warm_a_chat_encodes_its_own_turn_alone(cli: Cli, tiny: Path, rule
     assert used["reused_disk"] == warmed["encoded"]
     tail = warmed["tokens"] - warmed["encoded"]
     assert used["encoded"] < tail + 60
+
+
+def test_a_budget_too_small_for_any_block_is_told_with_what_gives_another(
+    cli: Cli, tiny: Path, rules: Path, tmp_path: Path
+) -> None:
+    kv = tmp_path / "a store"
+    assert cli("kv", "gc", "--kv", kv, "--max-bytes", "1kB").code == 0
+    ran = cli("warm", rules, "-m", tiny, "--kv", kv)
+    assert (ran.code, ran.err.count("\n")) == (5, 1)
+    (advice,) = re.findall("smaller than what one block takes; `cedagent (.*)` gives", ran.err)
+    assert cli(*shlex.split(advice)).out.startswith("the store may take 5.0 GB; ")
+    assert cli("warm", rules, "-m", tiny, "--kv", kv).code == 0
 
 
 def test_several_files_and_the_default_prompt_can_be_warmed(

@@ -54,6 +54,22 @@ def test_a_terminal_without_the_characters_gets_others(
     assert re.search(r" to \?\.tar\nremoved warm:rules \?, 1 anchor", out.read())
 
 
+@pytest.mark.parametrize("width", [24, 31, 40, 45])
+def test_what_belongs_together_is_not_broken_on_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    header = ["label", "kind", "tokens", "", "made", "block"]
+    row = ["session:a", "prefill", "256", "pinned", "28 s", "0123456789ab"]
+    kv_screen.show_table(header, [row, row], numbers=["tokens"])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    pieces = "kind prefill", "tokens 256", "pinned", "made 28 s", "block 0123456789ab"
+    assert [text.count(piece) for piece in pieces] == [2] * 5
+    assert " ".join(text.split()) == " ".join([f"session:a {', '.join(pieces)}"] * 2)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("no_color", ["", "1"])

@@ -182,33 +182,6 @@ def test_gc_that_could_not_do_all_says_so(
 
 
 @pytest.mark.usefixtures("filled")
-def test_gc_gives_the_store_a_budget_that_it_keeps(cli: Cli, folder: Path) -> None:
-    assert cli("kv", "gc", "--max-bytes", "6.7 mb").code == 0
-    with opened(folder, BLOCK) as store:
-        stats = store.stats()
-        assert stats.bytes_on_disk <= stats.max_bytes == 6_700_000
-        assert (stats.blocks, stats.anchors) == (4, 2)
-    assert "of at most 6.7 MB" in cli("kv", "ls").out
-
-
-@pytest.mark.usefixtures("filled")
-@pytest.mark.parametrize("given", ["5 XB", "-1", "1e3", "", "nan", "99999999TB", "1,5GB", "٣GB"])
-def test_a_budget_that_is_no_size_is_one_line_and_changes_nothing(cli: Cli, given: str) -> None:
-    before = cli("kv", "ls").out
-    ran = cli("kv", "gc", "--max-bytes", given)
-    assert (ran.code, ran.out) == (2, "")
-    assert f"expected a size such as 5GB, got {given}" in ran.err
-    assert len(ran.err.strip().splitlines()) == 1
-    assert cli("kv", "ls").out == before
-
-
-def test_a_budget_for_a_dry_run_is_refused(cli: Cli, folder: Path) -> None:
-    ran = cli("kv", "gc", "--dry-run", "--max-bytes", "1GB")
-    assert (ran.code, ran.out) == (2, "")
-    assert "expected --dry-run or --max-bytes, not both" in ran.err
-
-
-@pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("purge", [False, True])
 def test_rm_says_what_went_and_what_left_the_disk(cli: Cli, folder: Path, purge: bool) -> None:
     before = in_segments(folder)
