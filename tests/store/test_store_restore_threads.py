@@ -13,6 +13,7 @@ import pytest
 from store_makers import buffers_of, from_memory
 
 from ced_kvstore import Files, load, read_plan, restore
+from ced_kvstore.deadline import DEADLINES, Deadline, wait
 
 STRIDE = 8192
 
@@ -40,6 +41,36 @@ def test_a_read_ends_when_its_helpers_have(kit: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(restore, "idle_processors", lambda: 2)
     assert store.read(store.match(ids), buffers_of(kit, 12)) == 12
     assert inside == 0
+
+
+def test_a_read_beyond_the_deadline_ends_when_nobody_copies_any_more(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, ids = kit.open(), kit.ids(8)
+    kit.commit(store, ids)
+    inside, begun, fill = 0, threading.Event(), read_plan.Rows.fill
+
+    def slow(rows: read_plan.Rows, index: int, part: memoryview) -> None:
+        nonlocal inside
+        inside += 1
+        begun.set()
+        time.sleep(0.1)
+        fill(rows, index, part)
+        inside -= 1
+
+    def late(core: Any, ended: Sequence[threading.Lock], seconds: float) -> None:
+        assert begun.wait(10)
+        wait(core, ended, seconds)
+
+    monkeypatch.setattr(read_plan.Rows, "fill", slow)
+    monkeypatch.setattr(read_plan, "BATCH_BYTES", STRIDE)
+    monkeypatch.setattr(restore, "wait", late)
+    monkeypatch.setattr(restore, "DISK_THREADS", 1)
+    monkeypatch.setattr(Files, "preadv_cached", staticmethod(lambda *_: False))
+    monkeypatch.setitem(DEADLINES, "blocks", Deadline(0.01, 0.0))
+    assert store.read(store.match(ids), buffers_of(kit, 8)) == 1
+    assert inside == 0
+    assert "took longer" in str(store.notice)
 
 
 def test_a_helper_that_comes_after_an_interrupt_reads_nothing(
