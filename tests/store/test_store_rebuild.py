@@ -120,6 +120,17 @@ def test_a_rebuild_leaves_out_blocks_whose_path_is_damaged(kit: Any) -> None:
     assert store.verify() == []
 
 
+def test_a_rebuild_without_a_fingerprint_knows_where_a_path_begins(kit: Any) -> None:
+    kit.fill()
+    (segment,) = kit.segments()
+    for offset in (0, kit.block_offset(segment, 0)):
+        kit.flip(segment, offset + 40)
+    shutil.rmtree(kit.directory / "index")
+    store = kit.open()
+    assert store.verify() == []
+    assert store.stats().blocks == 0
+
+
 def test_a_rebuild_reads_past_records_it_cannot_read(kit: Any) -> None:
     store = kit.open()
     kit.commit(store, kit.ids(2))
