@@ -212,3 +212,20 @@ def test_the_place_that_an_anchor_names_is_looked_at(kit: Any) -> None:
         write(store, change, ids)
         assert store.du()
         assert "index" in {problem.kind for problem in store.verify()}
+
+
+def test_bytes_that_are_counted_wrongly_are_told_and_counted_anew(kit: Any) -> None:
+    kit.fill()
+    ids = kit.ids(4)
+
+    def miscount(tables: Tables, hashes: tuple[bytes, ...]) -> None:
+        end, live = tables.segments()[1]
+        tables.put_segment(1, end, live - 8192)
+
+    with kit.open() as store:
+        write(store, miscount, ids)
+        (found,) = store.verify()
+        assert (found.kind, found.where, found.fixed) == ("index", "000001.kvs+0", False)
+        assert "counts other bytes" in found.detail
+        assert [problem.fixed for problem in store.verify(fix=True)] == [True]
+        check_whole(kit, store, ids)

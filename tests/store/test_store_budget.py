@@ -79,6 +79,7 @@ def test_what_is_used_more_goes_later(kit: Any) -> None:
     kit.commit(store, seldom)
     for _ in range(4):
         store.match(often)
+    store.match(seldom)
     kit.commit(store, kit.ids(1, seed=3))
     store.match(kit.ids(1, seed=3))
     store.evict(to_bytes=store.stats().bytes_on_disk - 3 * 8192)

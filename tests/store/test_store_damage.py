@@ -11,7 +11,8 @@ import pytest
 from store_race import hold
 
 from ced_kvstore import Files, locks
-from ced_kvstore.record import HEADER_BYTES, Header, checksum, span
+from ced_kvstore.record import HEADER_BYTES, Header, Kind, checksum, span
+from ced_kvstore.rows import Tables
 
 BLOCK_PAYLOAD = 512 + 1003 + 517 + 2049
 SPAN = span(BLOCK_PAYLOAD)
@@ -226,3 +227,25 @@ def test_a_hole_is_found_and_what_is_behind_it_goes(kit: Any) -> None:
     assert store.verify() == []
     assert store.stats().blocks == 1
     assert kit.good_blocks(store, kit.ids(4)) == 1
+
+
+def test_a_whole_record_of_another_block_is_told(kit: Any) -> None:
+    kit.fill()
+    store, ids = kit.open(), kit.ids(4)
+    _, one, other, _ = store.hashes(ids)
+
+    def exchange(tables: Tables) -> None:
+        entries = [tables.block(key) for key in (one, other)]
+        places = [entry.place for entry in entries if entry is not None]
+        for key, entry, place in zip((one, other), entries, reversed(places), strict=True):
+            tables._put("blocks", key, dataclasses.replace(entry, place=place).pack())
+            tables.drop_place(place)
+            tables.add_place(place, Kind.BLOCK, key)
+
+    store._core._index.write(exchange)
+    found = store.verify()
+    assert {problem.detail for problem in found} == {"another record is in this place"}
+    assert [problem.kind for problem in found] == ["corrupt", "corrupt"]
+    assert kit.good_blocks(store, ids) == 1
+    assert {problem.fixed for problem in store.verify(fix=True)} == {True}
+    assert store.verify() == []

@@ -40,6 +40,20 @@ def test_everything_is_private_whatever_the_umask(kit: Any, umask: int) -> None:
         os.umask(before)
 
 
+def test_a_folder_that_was_there_and_was_empty_is_made_private(kit: Any) -> None:
+    kit.directory.mkdir(mode=0o755)
+    kit.fill()
+    check_modes(kit.directory, {"VERSION"})
+
+
+@pytest.mark.parametrize("name", [".", "index", "pins", "seg"])
+def test_a_folder_that_somebody_opened_to_others_is_private_again(kit: Any, name: str) -> None:
+    kit.fill()
+    (kit.directory / name).chmod(0o755)
+    kit.open()
+    check_modes(kit.directory, {"VERSION"})
+
+
 def test_nothing_is_open_to_others_even_for_a_moment(
     kit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
