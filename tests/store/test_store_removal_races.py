@@ -1,5 +1,5 @@
-"""What another process publishes during a removal, an eviction, a sweep or a verify: no hole,
-nothing back from the dead, and nothing that is pinned or published in time is dropped.
+"""What another process publishes during a removal, an eviction, a move, a sweep or a verify: no
+hole, nothing back from the dead, and nothing that is pinned or published in time is dropped.
 
 Afterwards the index, and one rebuilt from the segments, say the same.
 """
@@ -172,6 +172,28 @@ def test_what_is_published_during_a_sweep_is_no_leftover(
     assert calls
     assert kit.good_blocks(race.store, kit.ids(2, seed=1)) == 2
     assert race.store.verify() == []
+
+
+@pytest.mark.parametrize("is_mended", [True, False])
+def test_a_block_that_is_found_wrong_while_it_is_moved_stays_so_until_it_is_mended(
+    kit: Any, race: Race, is_mended: bool
+) -> None:
+    ids = kit.ids(3)
+    kit.commit(race.store, ids[:256])
+    wrong = {name: bytes(len(rows)) for name, rows in kit.rows(ids, 2).items()}
+    race.store.commit(ids, first_block=2, rows=wrong)
+    kit.anchored(race.store, kit.ids(9, seed=1), "session:b")
+    race.store.remove("session:b")
+    find = "store.quarantine(store.hashes(kit.ids(3))[2:]) or 1"
+    # Any commit writes down what was found.
+    race.meanwhile(find, f"kit.commit(store, kit.ids({'3' if is_mended else '1, seed=2'}))")
+    assert race.store.compact() > 0
+    assert race.store.match(ids).reason == ("hit" if is_mended else "corrupt")
+    if not is_mended:
+        assert {problem.kind for problem in race.store.verify()} == {"corrupt"}
+        kit.commit(race.store, ids)
+    assert kit.good_blocks(race.store, ids) == 3
+    race.check()
 
 
 def test_what_is_moved_during_a_verify_is_not_found_damaged(
