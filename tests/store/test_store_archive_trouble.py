@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tarfile
 import threading
 import tracemalloc
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from store_makers import forked
 
-from ced_kvstore import Files, StoreError, Stream, archive, chunk
+from ced_kvstore import Files, StoreError, Stream, archive, chunk, manifest
 from ced_kvstore.segment import Segments
 
 
@@ -90,6 +91,36 @@ def test_a_record_that_moves_while_it_is_read_is_found_again(
     monkeypatch.setattr(Segments, "read_payload", slow)
     assert store.export(tmp_path / "all.tar", ["session:a"]).reason is None
     assert moved
+
+
+def test_no_more_anchors_are_exported_than_a_manifest_may_name(
+    kit: Any, other: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, copy = forked(kit), other.open()
+    store.export(tmp_path / "all.tar")
+    with tarfile.open(tmp_path / "all.tar") as tar:
+        size = tar.getmember("manifest.json").size
+    monkeypatch.setattr(manifest, "MAX_BYTES", size - 1)
+    (tmp_path / "all.tar").unlink()
+    why = f"the manifest would take {size} bytes, at most {size - 1} are read; export fewer labels"
+    with pytest.raises(StoreError, match=why):
+        store.export(tmp_path / "all.tar")
+    assert not list(tmp_path.glob("*.tar*"))
+    monkeypatch.setattr(manifest, "MAX_BYTES", size)
+    store.export(tmp_path / "all.tar")
+    assert copy.import_(tmp_path / "all.tar").left_out == 0
+
+
+def test_more_snapshots_than_a_chunk_may_have_are_in_several(
+    kit: Any, other: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (chunk, manifest):
+        monkeypatch.setattr(module, "MAX_SNAPSHOTS", 2)
+    store, copy = forked(kit), other.open()
+    assert store.export(tmp_path / "all.tar").snapshots == 3
+    with tarfile.open(tmp_path / "all.tar") as tar:
+        assert sum("snapshots" in name for name in tar.getnames()) == 2
+    assert copy.import_(tmp_path / "all.tar").snapshots == 3
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from forged_archive import STREAMS, Forge, Target, make_archive
 
-from ced_kvstore import proof
+from ced_kvstore import chunk, manifest, proof
 from ced_kvstore.hashing import block_hash
 from ced_kvstore.record import checksum
 
@@ -180,6 +180,31 @@ def test_bytes_that_the_manifest_does_not_know_are_refused(good: bytes, target: 
     assert "expected the sha256" in target.refuses(forge.pack())
     forge.files[name] = content + bytes(9000)
     assert f"expected {len(content)} bytes, got" in target.refuses(forge.pack())
+
+
+def test_a_name_that_leads_elsewhere_is_refused_in_tar_and_manifest(
+    good: bytes, target: Target
+) -> None:
+    forge, name = Forge(good), "../../evil"
+    forge.files[name] = forge.files.pop(f"{B1}.safetensors")
+    forge.first["blocks"][0]["file"] = name
+    assert f"expected '{B1}.safetensors', got '{name}'" in target.refuses(forge.sign().pack())
+
+
+def test_a_chunk_larger_than_any_that_is_written_is_refused(
+    good: bytes, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As many bytes as four blocks have, without a header.
+    monkeypatch.setattr(chunk, "CHUNK_BYTES", 4 * (512 + 40 + 24 + 32 + 32 + 16))
+    monkeypatch.setattr(chunk, "MAX_HEADER", 0)
+    assert "blocks 0: bytes: expected a whole number" in target.refuses(good)
+
+
+def test_more_snapshots_than_a_chunk_has_are_refused(
+    good: bytes, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "MAX_SNAPSHOTS", 1)
+    assert "snapshots 0: count: expected a whole number" in target.refuses(good)
 
 
 def test_a_block_that_comes_twice_is_refused(good: bytes, target: Target) -> None:
