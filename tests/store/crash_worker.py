@@ -1,9 +1,10 @@
 """Runs a writer in child processes that kill themselves at every step, and checks what is left.
 
-Usage: crash_worker.py DIRECTORY MODE COMMITS [rebuild] [drop] [beside]. MODE is before, after or
-torn (half of a write). With rebuild the index is gone at the start; with drop the writer then
-removes, evicts, collects and compacts; with beside another process has the store open all the time,
-and looks at it before anybody opens it again. Prints one line per killed child; exits with an error
+Usage: crash_worker.py DIRECTORY MODE COMMITS [none|empty] [rebuild] [drop] [beside]. MODE is
+before, after or torn (half of a write). With none there is no folder at the start, with empty one
+that others may look into; with rebuild the index is gone; with drop the writer then removes,
+evicts, collects and compacts; with beside another process has the store open all the time, and
+looks at it before anybody opens it again. Prints one line per killed child; exits with an error
 when a promise was broken.
 """
 
@@ -21,12 +22,13 @@ from typing import Any
 
 import pytest
 from conftest import spare_syncs
+from test_store_folder import check_modes
 
 from ced_kvstore import Anchor, Files, Store, Stream
 
 STREAMS = [Stream("k", 5000), Stream("v", 3001)]
 STEPS = ("make_directory", "open", "create", "pwritev", "sync_data", "sync_directory")
-STEPS = (*STEPS, "write_small", "replace", "unlink", "publish", "open_index")
+STEPS = (*STEPS, "write_small", "replace", "unlink", "publish", "open_index", "make_private")
 PINNED, BESIDE, AFTER = 1, 50, 77
 
 
@@ -82,6 +84,16 @@ def open_store(directory: Path, files: Files | None = None) -> Store:
     return Store.open(
         directory, fingerprint={"a": 1}, streams=STREAMS, max_bytes=1 << 20, files=files
     )
+
+
+def fill(directory: Path) -> None:
+    """One path that stays, in a store that may be new."""
+    with open_store(directory) as store:
+        assert (store.notice, store.read_only) == (None, False), store.notice
+        path = ids(PINNED, 4)
+        anchor = Anchor(store.hashes(path)[-1], "pinned", pinned=True)
+        done = store.commit(path, first_block=0, rows=rows(PINNED, 0, 4), anchors=[anchor])
+        assert (done.blocks, done.reason) == (4, None), done
 
 
 def work(directory: Path, files: Files, commits: int, drops: bool) -> None:
@@ -200,14 +212,16 @@ def main() -> None:
     spare_syncs(pytest.MonkeyPatch())
     base, mode, commits, flags = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:]
     template = base / "template"
-    with open_store(template) as store:
-        path = ids(PINNED, 4)
-        anchor = Anchor(store.hashes(path)[-1], "pinned", pinned=True)
-        store.commit(path, first_block=0, rows=rows(PINNED, 0, 4), anchors=[anchor])
+    os.umask(0)
+    if "empty" in flags:
+        template.mkdir(mode=0o755)
+    elif "none" not in flags:
+        fill(template)
     for at in range(1, 10_000):
         here = base / f"kill{at}"
         here.mkdir()
-        shutil.copytree(template, here / "kv")
+        if template.exists():
+            shutil.copytree(template, here / "kv")
         if "rebuild" in flags:
             shutil.rmtree(here / "kv" / "index")
         bystander = Bystander(here / "kv") if "beside" in flags else None
@@ -220,6 +234,9 @@ def main() -> None:
         if bystander is not None:
             said = bystander.finish()
             assert (here / "kv" / "index" / "CHECK").exists(), "the last one left no sum"
+        if "none" in flags or "empty" in flags:
+            fill(here / "kv")
+            check_modes(here / "kv", {"VERSION"})
         blocks = check(here / "kv", here, said)
         shutil.rmtree(here)
         if os.WIFEXITED(status):

@@ -1,5 +1,5 @@
-"""kill -9 at every step of commit, removal, eviction and compaction, alone and beside another
-process: it loses at most what was open, and leaves a store that is whole.
+"""kill -9 at every step of making a store, of commit, removal, eviction and compaction, alone and
+beside another process: it loses at most what was open, and leaves a store that is whole.
 
 What is left after one step is what is there before the next: the long runs kill before and within.
 Whoever opens it next, and whoever had it open all the time, verifies clean and goes on; an index
@@ -22,6 +22,14 @@ def test_kill_at_every_step_of_a_commit(tmp_path: Path, run_python: Any, mode: s
     done = run_python(WORKER.read_text(), tmp_path, mode, 1, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert int(done.stdout.split()[-2]) >= 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["none", "empty"])
+def test_kill_at_every_step_of_making_a_store(tmp_path: Path, run_python: Any, folder: str) -> None:
+    done = run_python(WORKER.read_text(), tmp_path, "before", 0, folder, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert int(done.stdout.split()[-2]) >= 20
 
 
 @pytest.mark.slow
