@@ -87,7 +87,7 @@ def import_(file: Path, folder: Path | None, as_json: bool) -> int:
                 done = store.import_(file)
         except StoreError as error:
             raise UsageError(f"kv import: {error}") from None
-        if done.reason is not None and not done.blocks and not done.skipped:
+        if done.reason is not None and not (done.blocks or done.skipped or done.anchors):
             raise EngineError(f"nothing was imported from {file}: {store.notice or done.reason}")
     if as_json:
         print_json({"file": file, "imported": done})

@@ -29,7 +29,8 @@ class Rule:
     """What one round of dropping may take."""
 
     why: str
-    keep: Collection[bytes] = ()
+    keep: Collection[bytes] = frozenset()
+    """Blocks that stay, the ones before them among them."""
     live_bytes: int = -1
     """Bytes of live records at which it is enough."""
     max_blocks: int | None = None
@@ -67,6 +68,27 @@ def in_use(core: Core) -> set[bytes] | None:
     return None if others is None else others | core.pins.own
 
 
+def unneeded(core: Core, index: Index) -> dict[bytes, int]:
+    """Return the blocks that neither an anchor nor a process needs -> the bytes that go with each.
+
+    None of them when it cannot be told what others use. Raises one of TROUBLE.
+    """
+    with index.read() as tables:
+        nodes, used = load(tables), in_use(core)
+        if used is None:
+            return {}
+        kept = paths(nodes, used | ({core.pins.incoming} if core.pins.incoming else set()))
+        found = {}
+        for key, node in nodes.items():
+            entry = tables.block(key)
+            # Of a damaged one the bytes are dead already.
+            if node.is_pointed_at or key in kept or entry is None or entry.bad:
+                continue
+            snapshot = tables.snapshot(key)
+            found[key] = node.record_bytes + (snapshot.span if snapshot else 0)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Taken:
     """What one transaction dropped."""
@@ -86,12 +108,14 @@ def _take(
         return _Taken(0, True, False)
     if core.pins.incoming:
         used.add(core.pins.incoming)
-    kept = paths(nodes, used).union(rule.keep)
+    kept = paths(nodes, used)
     live, count, now = live_bytes(tables), 0, time.time()
     for node in batch:
         if live <= rule.live_bytes:
             return _Taken(count, True)
-        if node.key in kept or node.is_pinned or (rule.only_unneeded and node.is_pointed_at):
+        if node.key in kept or node.key in rule.keep or node.is_pinned:
+            continue
+        if rule.only_unneeded and node.is_pointed_at:
             continue
         # Others go on meanwhile: a block may have got another one behind it, or an anchor.
         if tables.children(node.key):

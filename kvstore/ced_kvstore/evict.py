@@ -8,7 +8,7 @@ paths matched last are never dropped, and one commit drops and moves a bounded n
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ced_kvstore import compact
@@ -70,10 +70,13 @@ class _Budget:
         return self.used + need > share * self.limit
 
 
-def make_room(core: Core, index: Index, need: int, *, keep: Sequence[bytes]) -> Room:
+def make_room(
+    core: Core, index: Index, need: int, *, keep: Sequence[bytes], may_drop: bool = True
+) -> Room:
     """Drop what is worth least until `need` bytes fit; return what fits.
 
-    The caller holds core.lock. Raises one of errors.TROUBLE.
+    Unless it may drop, it gives dead bytes back alone. The caller holds core.lock. Raises one of
+    errors.TROUBLE.
     """
     now = _measure(core, index)
     reason = now.reason
@@ -83,9 +86,12 @@ def make_room(core: Core, index: Index, need: int, *, keep: Sequence[bytes]) -> 
             if not is_ours:
                 reason = BUSY
             else:
-                if now.is_over(need, HIGH) and not _drop(core, index, now, need, keep):
-                    reason = UNREADABLE
                 target = int(HIGH * now.limit) - need
+                if not may_drop:
+                    # Whoever fills the store on purpose would else move something at each commit.
+                    target = now.limit - need - INDEX_MARGIN
+                elif now.is_over(need, HIGH) and not _drop(core, index, now, need, keep):
+                    reason = UNREADABLE
                 reclaim(core, index, target, MOVED_SEGMENTS * core.writer.limit + 4 * need)
         now = _measure(core, index)
     at_most = now.limit - index.used_bytes() - INDEX_MARGIN
@@ -104,9 +110,43 @@ def _drop(core: Core, index: Index, now: _Budget, need: int, keep: Sequence[byte
     if used is not None and state == core.in_vain:
         return True
     live = int(LIVE_LOW * now.limit) - need - index.used_bytes()
-    count = drop(core, index, Rule("byte budget", keep, max(0, live), CALL_BLOCKS))
+    count = drop(core, index, Rule("byte budget", frozenset(keep), max(0, live), CALL_BLOCKS))
     core.in_vain = None if count else state
     return count is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What may still be written without dropping anything."""
+
+    now: int
+    """Bytes."""
+    in_time: int
+    """The same when all dead bytes were given back."""
+    reason: str
+    """Why it is not more."""
+
+
+def left(core: Core, index: Index) -> Left:
+    """Return what may still be written. Raises one of errors.TROUBLE."""
+    now = _measure(core, index)
+    limit = now.limit - INDEX_MARGIN
+    return Left(max(0, limit - now.used), max(0, limit - now.live), now.reason)
+
+
+def clear(core: Core, index: Index, need: int, keep: Collection[bytes]) -> None:
+    """Make room for `need` bytes with what no anchor needs, `keep` aside, and with dead bytes.
+
+    The caller holds core.lock. Raises one of errors.TROUBLE.
+    """
+    with core.locks.lease() as is_ours:
+        goes_on = is_ours
+        # Dropping and moving let the index grow, so that a second round may be due.
+        while goes_on and (now := _measure(core, index)).is_over(need + INDEX_MARGIN):
+            target = now.limit - INDEX_MARGIN - need
+            live = max(0, target - index.used_bytes())
+            dropped = drop(core, index, Rule("byte budget", keep, live, only_unneeded=True))
+            goes_on = bool(reclaim(core, index, target) or dropped)
 
 
 def _measure(core: Core, index: Index) -> _Budget:

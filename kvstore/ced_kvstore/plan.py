@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 
 import msgpack
 
@@ -18,7 +19,7 @@ from ced_kvstore.hashing import BLOCK_TOKENS, IDS_BYTES, chain
 from ced_kvstore.index import Index
 from ced_kvstore.record import Kind, Record, span
 from ced_kvstore.request import Request
-from ced_kvstore.results import Anchor
+from ced_kvstore.results import Anchor, Stream
 from ced_kvstore.rows import Tables
 
 INDEX_BLOCK_BYTES = 640
@@ -103,17 +104,22 @@ def is_news(tables: Tables, anchor: Anchor) -> bool:
     )
 
 
+def block_bytes(streams: Sequence[Stream]) -> int:
+    """Return the bytes that one more block takes of the budget."""
+    record = span(IDS_BYTES + sum(stream.block_bytes for stream in streams))
+    return record + INDEX_BLOCK_BYTES
+
+
 def fit(core: Core, index: Index, request: Request, plan: Plan) -> None:
     """Make room for the plan within the byte budget, or cut it to what fits."""
     if plan.is_empty:
         return
-    block = span(IDS_BYTES + sum(stream.block_bytes for stream in request.streams))
-    block += INDEX_BLOCK_BYTES
+    block = block_bytes(request.streams)
     extra = sum(span(len(data)) for data in plan.snapshots.values())
     extra += sum(span(len(anchor_row.payload(anchor))) for anchor in plan.anchors)
     extra += span(len(msgpack.packb(request.fingerprint.fields))) * plan.needs_fingerprint
     need = len(plan.new) * block + extra
-    room = make_room(core, index, need, keep=plan.hashes)
+    room = make_room(core, index, need, keep=plan.hashes, may_drop=request.may_drop)
     if room.fits >= need:
         return
     is_too_small = room.reason == FULL and plan.new and block > room.at_most

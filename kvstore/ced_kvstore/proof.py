@@ -8,17 +8,22 @@ is whether rows are what a model makes of these ids: whoever imports trusts whoe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 
 from ced_kvstore import manifest
 from ced_kvstore.chunk import Blocks, Chunk, snapshots
 from ced_kvstore.hashing import IDS_BYTES, block_hash
 from ced_kvstore.manifest import Section
+from ced_kvstore.record import span
 from ced_kvstore.schema import fault, refuse
 from ced_kvstore.tape import Tape
 
 MAX_DEPTH = 2**32 // 128
 """Most blocks of one path; a record's position has 32 bits."""
+
+BATCH = 4096
+"""Blocks looked up in one transaction."""
 
 
 class Walk:
@@ -58,6 +63,41 @@ class Walk:
         self.ids += raw_ids
 
 
+class Outline:
+    """The tree of a section that was proven, and no rows: about 50 bytes per block.
+
+    Blocks are numbered from 1 on as they come in the archive; 0 is the root.
+    """
+
+    def __init__(self, section: Section) -> None:
+        self.section = section
+        self.parents = array("I", [0])
+        self.snapshots = array("Q", [0])
+        """Bytes that the record of each block's snapshot will take, 0 without one."""
+        self._keys = bytearray(section.fingerprint.root)
+        self._path = [0]
+
+    def __len__(self) -> int:
+        return len(self.parents)
+
+    def key(self, at: int) -> bytes:
+        """Return a block's hash."""
+        return bytes(self._keys[at * 32 : at * 32 + 32])
+
+    def batches(self) -> Iterator[range]:
+        """Yield the numbers of all blocks, as many at a time as one transaction looks up."""
+        for start in range(1, len(self), BATCH):
+            yield range(start, min(start + BATCH, len(self)))
+
+    def add(self, key: bytes, depth: int, snapshot: int | None) -> None:
+        """Add the block that comes next, as so many-th of its path, with its snapshot's bytes."""
+        del self._path[depth:]
+        self._keys += key
+        self.parents.append(self._path[-1])
+        self.snapshots.append(0 if snapshot is None else span(snapshot))
+        self._path.append(len(self) - 1)
+
+
 class Opened:
     """An archive's sections, and its files by name. Every method raises StoreError."""
 
@@ -87,32 +127,30 @@ class Opened:
             fault(chunk.file, f"the sha256 {chunk.sha256}", f"it is {found}")
         return raw
 
-    def prove(self) -> None:
-        """Read everything once and check it."""
-        for section in self.sections:
-            self._prove(section)
+    def prove(self) -> list[Outline]:
+        """Read everything once and check it; return each section's tree."""
+        return [self._prove(section) for section in self.sections]
 
-    def _prove(self, section: Section) -> None:
-        root = section.fingerprint.root
+    def _prove(self, section: Section) -> Outline:
+        outline, root = Outline(section), section.fingerprint.root
         wanted = {anchor.block_hash for anchor in section.anchors} - {root}
-        seen: set[bytes] = set()
+        sizes: dict[bytes, int] = {}
         for chunk in section.snapshots:
-            keys = self.snapshots(chunk).keys()
-            if seen & keys:
+            found = self.snapshots(chunk)
+            if sizes.keys() & found.keys():
                 fault(chunk.file, "one snapshot of a block", "there are two")
-            seen |= keys
-        wanted |= seen
+            sizes |= {key: len(data) for key, data in found.items()}
+        wanted |= sizes.keys()
         walk = Walk(root)
         for chunk in section.blocks:
-            wanted -= self._prove_blocks(section, chunk, walk)
+            blocks = self.blocks(section, chunk)
+            for at in range(blocks.count):
+                key = blocks.key(at)
+                walk.step(key, blocks.parent(at), blocks.raw_ids(at), f"{chunk.file}: block {at}")
+                blocks.check(at)
+                outline.add(key, walk.depth, sizes.get(key))
+                wanted.discard(key)
         if wanted:
             what = "anchors and snapshots"
             fault(what, "them at blocks of the archive", f"{min(wanted).hex()} is none")
-
-    def _prove_blocks(self, section: Section, chunk: Chunk, walk: Walk) -> set[bytes]:
-        blocks = self.blocks(section, chunk)
-        for at in range(blocks.count):
-            what = f"{chunk.file}: block {at}"
-            walk.step(blocks.key(at), blocks.parent(at), blocks.raw_ids(at), what)
-            blocks.check(at)
-        return {blocks.key(at) for at in range(blocks.count)}
+        return outline

@@ -29,6 +29,8 @@ class Request:
     rows: Mapping[str, memoryview]
     anchors: Sequence[Anchor]
     snapshots: Mapping[bytes, memoryview]
+    may_drop: bool = True
+    """Whether room is made by dropping blocks, or by giving dead bytes back alone."""
 
 
 def checked(

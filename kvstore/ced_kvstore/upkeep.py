@@ -129,6 +129,9 @@ class Upkeep:
     def import_(self, path: str | Path) -> Imported:
         """Add what an archive holds, after every byte of it was checked.
 
+        What the byte budget has no room for is left out, by whole paths: nothing goes that an
+        anchor of the store needs.
+
         Raises StoreError for one that is not whole and consistent; nothing was published then,
         unless it changed while it was read.
         """

@@ -133,3 +133,25 @@ def test_what_was_left_out_is_told_with_code_5(cli: Cli, folder: Path) -> None:
     exported = json.loads(ran.out)["exported"]
     assert (exported["blocks"], exported["skipped"]) == (2, 2)
     assert cli("kv", "import", "part.tar", "--kv", "other").code == 0
+
+
+def test_an_import_says_what_the_byte_budget_has_no_room_for(cli: Cli, folder: Path) -> None:
+    with opened(folder) as store:
+        commit(store, ids(*range(60)), "s:long", created=9.0)
+        commit(store, [], "s:start", created=8.0)
+    cli("kv", "export", "all.tar")
+    for budget in (400_000, 250_000):
+        opened(Path(f"{budget}"), max_bytes=budget).close()
+    ran = cli("kv", "import", "all.tar", "--kv", "400000")
+    assert (ran.code, ran.err.count("\n")) == (5, 1)
+    assert ran.out.startswith("added 4 blocks, ")
+    assert ran.out.endswith("of the archive the store now has 2 snapshots, 3 anchors\n")
+    words = (
+        "not everything was imported from all.tar: the byte budget has no room for {} of its blocks"
+    )
+    assert words.format(58) in ran.err
+    # An anchor before the first block is something, too.
+    ran = cli("kv", "import", "all.tar", "--kv", "250000")
+    assert (ran.code, ran.out.split(";")[0]) == (5, "added 0 blocks, 0 B")
+    assert words.format(62) in ran.err
+    assert labels(cli, "--kv", "250000") == ["s:start"]

@@ -13,9 +13,10 @@ def ids(*numbers: int) -> list[int]:
     return [1000 * number + i for number in numbers for i in range(128)]
 
 
-def opened(folder: Path, block_bytes: int = 700) -> Store:
+def opened(folder: Path, block_bytes: int = 700, **options: Any) -> Store:
     """The store in a folder, whose blocks have so many bytes of rows."""
-    return Store.open(folder, fingerprint={"model": "a"}, streams=[Stream("k", block_bytes)])
+    streams = [Stream("k", block_bytes)]
+    return Store.open(folder, fingerprint={"model": "a"}, streams=streams, **options)
 
 
 def commit(

@@ -127,9 +127,10 @@ def test_a_file_that_changes_meanwhile_is_refused(
     path, prove = tmp_path / "all.tar", proof.Opened.prove
     forked(kit).export(path)
 
-    def and_change(opened: Any) -> None:
-        prove(opened)
+    def and_change(opened: Any) -> Any:
+        found = prove(opened)
         kit.flip(path, path.stat().st_size // 2)
+        return found
 
     monkeypatch.setattr(proof.Opened, "prove", and_change)
     copy = other.open()
