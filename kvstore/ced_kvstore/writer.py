@@ -147,7 +147,7 @@ class Writer:
             stays = 2 * live >= end and number not in {*leaving, *self._held}
             if stays and end + size <= self.limit and self._continue(index, number, size):
                 return
-        taken = {newest, *segments, *self._segments.numbers()}
+        taken = {newest, *segments, *leaving, *self._segments.numbers()}
         number = max(taken) + 1
         if number > MAX_SEGMENT:
             # Somebody made the highest one up.
