@@ -46,6 +46,7 @@ _ADVICE = {
     errno.EISDIR: "move it away",
     errno.ENOTDIR: "move it away",
     errno.ENOSPC: "make room on that disk",
+    errno.ELOOP: "it is a symbolic link: move it away",
     errno.EACCES: "allow yourself to read and write it, or choose another folder",
     errno.EROFS: "choose another folder",
 }

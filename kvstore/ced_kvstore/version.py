@@ -54,7 +54,8 @@ def _is_written(files: Files, directory: Path) -> bool:
 def prepare(files: Files, directory: Path) -> None:
     """Make a checked directory and the folders of a store private, and write its format down;
     raises as `check`."""
-    files.make_private(directory)
+    # It may be a link, and nothing in it.
+    files.make_private(directory.resolve())
     for name in _FOLDERS:
         files.make_directory(directory / name)
         files.make_private(directory / name)
