@@ -95,8 +95,13 @@ def compact(core: Core, index: Index) -> int:
 
 def _end(index: Index, gone: list[int]) -> int:
     """Write down that the files of some segments are gone, and return how many."""
+
+    def end(tables: Tables) -> None:
+        for number in gone:
+            tables.end_purge(number)
+
     if gone:
-        index.write(lambda tables: [tables.end_purge(number) for number in gone])
+        index.write(end)
     return len(gone)
 
 

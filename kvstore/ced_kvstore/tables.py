@@ -104,7 +104,7 @@ class PlaceTables:
         cursor = self._txn.cursor(self._t["meta"])
         found: list[int] = []
         is_there = cursor.set_range(_PURGE)
-        while is_there and cursor.key().startswith(_PURGE):
+        while is_there and bytes(cursor.key()).startswith(_PURGE):
             name = bytes(cursor.key()).decode()
             number = int(name[len(_PURGE) :])
             if not 0 < number <= MAX_SEGMENT or name != f"purge.{number}":
