@@ -52,8 +52,15 @@ _ADVICE = {
 }
 
 
+NO_INDEX = (lmdb.InvalidError, lmdb.VersionMismatchError)
+"""What LMDB makes of a file that is no index of it."""
+
+
 def told(error: BaseException | str) -> str:
     """Return what happened, to which file where that is known, and what to do about it."""
+    if isinstance(error, NO_INDEX):
+        anew = "it is built anew when no process has the store open any more"
+        return f"its index is no index ({error}); {anew}"
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     what = error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
