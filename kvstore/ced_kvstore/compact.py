@@ -1,8 +1,8 @@
 """Move the live records out of a segment, so that its file can go.
 
 Knows records as bytes with a kind. Invariants: a record is named by the index at its old or its new
-place at every moment, both files are there while it changes over, and no segment goes that another
-process appends to.
+place at every moment, both files are there while it changes over, no segment goes that another
+process appends to, and of one that goes a row is left until its file is gone.
 """
 
 from __future__ import annotations
@@ -44,22 +44,23 @@ def reclaim(core: Core, index: Index, to_bytes: int = UNLIMITED, max_moved: int 
     The caller holds the lease. Raises one of errors.TROUBLE.
     """
     stuck: set[int] = set()
-    moved = count = 0
+    gone: list[int] = []
+    moved = 0
     sweep(core.writer, index, core.segments)
     while True:
         with index.read() as tables:
             segments, used = tables.segments(), used_bytes(tables, index)
-            purges = [number for number in tables.purges() if number not in stuck]
+            purges = [n for n in tables.purges() if n not in stuck and n not in gone]
         shares = {n: live / end for n, (end, live) in segments.items() if live < end}
         shares = {n: share for n, share in shares.items() if n not in stuck}
         emptiest = min(shares, key=shares.__getitem__, default=None)
         if purges and moved <= max_moved:
             emptiest = purges[0]
         elif emptiest is None or (shares[emptiest] and (moved > max_moved or used <= to_bytes)):
-            return count
+            return _end(index, gone)
         if move_out(core, index, emptiest):
-            moved += segments[emptiest][1]
-            count += 1
+            moved += segments.get(emptiest, (0, 0))[1]
+            gone.append(emptiest)
         else:
             stuck.add(emptiest)
 
@@ -89,11 +90,25 @@ def compact(core: Core, index: Index) -> int:
     with index.read() as tables:
         segments = tables.segments()
     wasteful = [number for number, (end, live) in segments.items() if 2 * live < end]
-    return count + sum(move_out(core, index, number) for number in wasteful)
+    return count + _end(index, [number for number in wasteful if move_out(core, index, number)])
+
+
+def _end(index: Index, gone: list[int]) -> int:
+    """Write down that the files of some segments are gone, and return how many."""
+
+    def end(tables: Tables) -> None:
+        for number in gone:
+            tables.end_purge(number)
+
+    if gone:
+        index.write(end)
+    return len(gone)
 
 
 def move_out(core: Core, index: Index, number: int) -> bool:
     """Move what is live in a segment behind what this process appends, then unlink it.
+
+    That it is to go stays written down: whoever comes next does what a killed process could not.
 
     False, and nothing moved, when another process appends to it, or when the disk has no room for
     the copies. Records that turn out damaged are left behind, blocks among them as bad. Raises one
@@ -136,7 +151,7 @@ def _move(
     then_drop: int | None = None,
 ) -> None:
     """Move some records; with the last ones the segment goes from the index, so that its bytes are
-    never counted twice."""
+    never counted twice, and its file is to be unlinked."""
     records: list[Record] = []
     moved: list[Placed] = []
     lost: list[Placed] = []
@@ -169,6 +184,7 @@ def _move(
             tables.lose(place, kind, key)
         if then_drop is not None:
             tables.drop_segment(then_drop)
+            tables.ask_purge(then_drop)
 
     index.write(change)
     core.writer.published(places)

@@ -27,7 +27,7 @@ from ced_kvstore.rows import Tables
 from ced_kvstore.segment import Segments
 from ced_kvstore.stats import Counters
 from ced_kvstore.tree import decayed
-from ced_kvstore.version import prepare, read_version
+from ced_kvstore.version import check, prepare
 from ced_kvstore.writer import Writer, segment_limit
 
 T = TypeVar("T")
@@ -82,13 +82,13 @@ class Core:
 
     # Opening.
 
-    def start(self, *, created: bool) -> None:
-        """Take part in writing, or read only and say why; raises VersionError only."""
+    def start(self) -> None:
+        """Take part in writing, or read only and say why; raises StoreError only."""
         try:
-            version = read_version(self.files, self.directory)
+            check(self.files, self.directory)
             with self.locks.opening() as is_ours:
                 if is_ours:
-                    self._join(created or version is not None)
+                    self._join()
                 else:
                     self.fail("another process has been opening or closing it for too long")
         except TROUBLE as error:
@@ -97,12 +97,12 @@ class Core:
             self.locks.close()
             raise
 
-    def _join(self, ours: bool) -> None:
+    def _join(self) -> None:
         try:
             company = self.locks.join()
             if company is not Company.BARRED:
                 alone = company is Company.ALONE
-                prepare(self.files, self.directory, ours=ours)
+                prepare(self.files, self.directory)
                 self._index = open_index(
                     self.files, self.directory, self.segments, self._map_bytes, alone=alone
                 )

@@ -46,13 +46,21 @@ _ADVICE = {
     errno.EISDIR: "move it away",
     errno.ENOTDIR: "move it away",
     errno.ENOSPC: "make room on that disk",
+    errno.ELOOP: "it is a symbolic link: move it away",
     errno.EACCES: "allow yourself to read and write it, or choose another folder",
     errno.EROFS: "choose another folder",
 }
 
 
+NO_INDEX = (lmdb.InvalidError, lmdb.VersionMismatchError)
+"""What LMDB makes of a file that is no index of it."""
+
+
 def told(error: BaseException | str) -> str:
     """Return what happened, to which file where that is known, and what to do about it."""
+    if isinstance(error, NO_INDEX):
+        anew = "it is built anew when no process has the store open any more"
+        return f"its index is no index ({error}); {anew}"
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     what = error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"

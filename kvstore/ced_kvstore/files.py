@@ -40,8 +40,13 @@ class Files:
         return True
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
-        """Return a file descriptor; a created file is private whatever the umask."""
+        """Return a file descriptor; a created file is private whatever the umask.
+
+        What is written to or created is never a symbolic link: somebody may have planted it.
+        """
         flags = os.O_RDWR if write else os.O_RDONLY
+        if write or create:
+            flags |= os.O_NOFOLLOW
         fd = os.open(path, flags | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o600)
         if create:
             try:
@@ -162,7 +167,8 @@ class Files:
         return os.access(path, os.W_OK)
 
     def make_private(self, path: Path) -> None:
-        """Take the group's and the others' permissions away."""
+        """Take the group's and the others' permissions away; a link's target is left alone."""
+        _refuse_link(path)
         path.chmod(0o700 if path.is_dir() else 0o600)
 
     def unlink(self, path: Path) -> None:
@@ -193,12 +199,19 @@ class Files:
         return info.f_bavail * info.f_frsize
 
     def open_index(self, path: Path, **options: Any) -> lmdb.Environment:
-        """Open the LMDB environment in a directory."""
+        """Open the LMDB environment in a directory; one of its own, as LMDB follows links."""
+        for each in (path, path / "data.mdb", path / "lock.mdb"):
+            _refuse_link(each)
         return lmdb.open(str(path), **options)
 
     def publish(self, commit: Callable[[], None]) -> None:
         """Run the commit of one LMDB write transaction: the moment a change becomes visible."""
         commit()
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
 def _existing(path: Path) -> Path:

@@ -77,8 +77,15 @@ def other_fingerprint(
 
 
 def _distance(ours: dict[str, Value], theirs: dict[str, Value]) -> int:
-    names = ours.keys() | theirs.keys()
-    return sum(name not in ours or ours[name] != theirs.get(name) for name in names)
+    return sum(_differs(name, ours, theirs) for name in ours.keys() | theirs.keys())
+
+
+def _differs(name: str, ours: dict[str, Value], theirs: dict[str, Value]) -> bool:
+    one, other = ours.get(name), theirs.get(name)
+    if (name in ours) != (name in theirs) or one != other:
+        return True
+    # True and 1 are equal, and hashed as two.
+    return isinstance(one, bool) != isinstance(other, bool)
 
 
 def differing_field(ours: dict[str, Value], theirs: dict[str, Value]) -> tuple[str, Value, Value]:
@@ -87,6 +94,6 @@ def differing_field(ours: dict[str, Value], theirs: dict[str, Value]) -> tuple[s
     A field that one side does not have counts as None there.
     """
     for name in sorted(ours.keys() | theirs.keys()):
-        if (name in ours) != (name in theirs) or ours.get(name) != theirs.get(name):
+        if _differs(name, ours, theirs):
             return name, theirs.get(name), ours.get(name)
     return "", None, None

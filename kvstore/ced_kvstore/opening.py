@@ -24,9 +24,9 @@ def open_core(directory: Path, files: Files, max_bytes: int | None, map_bytes: i
     Raises StoreError when it can never be a store; disk trouble leaves a Core that always misses.
     """
     with _GATE:
-        created, identity, error = False, None, None
+        identity, error = None, None
         try:
-            created = files.make_directory(directory)
+            files.make_directory(directory)
             identity = files.identity(directory)
         except (FileExistsError, NotADirectoryError):
             raise StoreError(
@@ -45,7 +45,7 @@ def open_core(directory: Path, files: Files, max_bytes: int | None, map_bytes: i
             core.fail(error)
             core.disabled = f"cannot be opened: {error.strerror}"
             return core
-        core.start(created=created)
+        core.start()
         if identity:
             _OPEN[identity] = core
         return core

@@ -90,13 +90,17 @@ class Pins:
 
     def _be_mute(self) -> None:
         self._is_mute = True
-        with contextlib.suppress(OSError):
-            if self._path is not None:
+        if self._path is not None:
+            with contextlib.suppress(OSError):
                 self._files.unlink(self._path)
-            if self._fd is not None:
-                self._files.unlock(self._fd)
-                self._files.close(self._fd)
+        if self._fd is not None:
+            self._let_go(self._fd)
         self._path = self._fd = None
+
+    def _let_go(self, fd: int) -> None:
+        for step in (self._files.unlock, self._files.close):
+            with contextlib.suppress(OSError):
+                step(fd)
 
     def _tell(self) -> None:
         if self._is_mute:
@@ -120,10 +124,13 @@ class Pins:
             fd = self._files.create(path)
             if fd is None:
                 continue
-            if self._files.lock(fd) and self._files.identity(path) == self._files.identity(fd):
-                self._path, self._fd = path, fd
-                return
-            self._files.close(fd)
+            try:
+                if self._files.lock(fd) and self._files.identity(path) == self._files.identity(fd):
+                    self._path, self._fd = path, fd
+                    return
+            finally:
+                if self._fd is None:
+                    self._let_go(fd)
 
     def _read(self, path: Path) -> set[bytes] | None:
         """Return a live process's pins, none of a dead one, None for a file that is not whole."""

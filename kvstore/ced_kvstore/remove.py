@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import msgpack
 
+from ced_kvstore import anchor_row
 from ced_kvstore.compact import reclaim
 from ced_kvstore.core import Core
 from ced_kvstore.drop import UNREADABLE, in_use
@@ -60,7 +61,7 @@ def remove(core: Core, index: Index, targets: Collection[str | bytes], *, purge:
                 stamp = tables.get_meta("stamp") + headroom
             if not doomed.anchors and not doomed.blocks:
                 return Removal(0, 0, 0, _nothing(doomed))
-            traces = find(core, index, frozenset(doomed.blocks)) if purge else None
+            traces = _traces(core, index, doomed) if purge else None
             places = core.writer.append(index, _records(doomed), stamp)
             change = _Change(core, targets, doomed, places, stamp, traces)
             try:
@@ -74,6 +75,11 @@ def remove(core: Core, index: Index, targets: Collection[str | bytes], *, purge:
                 stays = traces is not None and not traces.found.isdisjoint(tables.purges())
             return Removal(len(doomed.anchors), len(doomed.blocks), freed, _left(doomed, stays))
         return Removal(0, 0, 0, reason)
+
+
+def _traces(core: Core, index: Index, doomed: _Doomed) -> Traces:
+    anchors = frozenset(anchor_row.key(anchor) for anchor in doomed.anchors)
+    return find(core, index, frozenset(doomed.blocks), anchors)
 
 
 def _nothing(doomed: _Doomed) -> str:
@@ -119,7 +125,10 @@ def _anchors(tables: Tables, targets: Collection[str | bytes]) -> list[Anchor]:
 
 
 def _records(doomed: _Doomed) -> list[Record]:
-    anchors = [[anchor.block_hash, anchor.label] for anchor in doomed.anchors]
+    # Where the block goes no anchor can stay, and a label may be what somebody wants to be gone.
+    gone = set(doomed.blocks)
+    stay = [anchor for anchor in doomed.anchors if anchor.block_hash not in gone]
+    anchors = [[anchor.block_hash, anchor.label] for anchor in stay]
     records = []
     for start in range(0, max(len(anchors), len(doomed.blocks)), KEYS_PER_RECORD):
         end = start + KEYS_PER_RECORD

@@ -31,6 +31,7 @@ TABLES: dict[str, dict[str, Any]] = {
 }
 
 _PLACE_KEY = struct.Struct(">IQ")
+_PURGE = b"purge."
 _SEGMENT = struct.Struct("<QQQ")
 _END_OF_TIME = (1 << 64) - 1
 
@@ -87,15 +88,31 @@ class PlaceTables:
         for place, _kind, _key in list(self.placed(number)):
             self._delete("places", _PLACE_KEY.pack(place.segment, place.offset))
         self._delete("segments", number.to_bytes(4, "big"))
-        self._delete("meta", f"purge.{number}".encode())
+        self.end_purge(number)
 
     def ask_purge(self, number: int) -> None:
-        """Have a segment emptied by whoever can, however much of it is live."""
+        """Have a segment emptied by whoever can, however much of it is live, and its file unlinked;
+        written down until `end_purge`."""
         self.put_meta(f"purge.{number}", 1)
 
+    def end_purge(self, number: int) -> None:
+        """Ask no more: the file is gone."""
+        self._delete("meta", f"purge.{number}".encode())
+
     def purges(self) -> list[int]:
-        """Return the segments that are to be emptied."""
-        return [number for number in self.segments() if self.get_meta(f"purge.{number}")]
+        """Return the segments that are to go, also those that only their file is left of."""
+        cursor = self._txn.cursor(self._t["meta"])
+        found: list[int] = []
+        is_there = cursor.set_range(_PURGE)
+        while is_there and bytes(cursor.key()).startswith(_PURGE):
+            name = bytes(cursor.key()).decode()
+            number = int(name[len(_PURGE) :])
+            if not 0 < number <= MAX_SEGMENT or name != f"purge.{number}":
+                raise ValueError(f"a segment of the name {name}")
+            if self.get_meta(name):
+                found.append(number)
+            is_there = cursor.next()
+        return sorted(found)
 
     # Places: which record is where. Kept for every live record of every kind.
 

@@ -1,7 +1,9 @@
-"""Where on the disk records of some blocks are, dead ones too: what a purge has to reach.
+"""Where on the disk records of some blocks and anchors are, dead ones too: what a purge has to
+reach.
 
 The index knows live records only; a block that was moved or mended has older ones, with the same
-ids. Knows headers and not payloads. Invariant: a segment of which it cannot be told has some.
+ids, and so has an anchor that was set anew. Knows headers and not payloads. Invariant: a segment of
+which it cannot be told has some.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from ced_kvstore.core import Core
 from ced_kvstore.errors import BadRecord
 from ced_kvstore.index import Index
-from ced_kvstore.record import Place
+from ced_kvstore.record import Kind, Place
 from ced_kvstore.rows import Tables
 from ced_kvstore.segment import Segments
 
@@ -34,26 +36,40 @@ class Traces:
         ]
 
 
-def find(core: Core, index: Index, keys: Collection[bytes]) -> Traces:
-    """Look for records under these keys: for live ones in the index, for dead ones in each segment
-    that has any. Raises one of errors.TROUBLE."""
+def find(core: Core, index: Index, blocks: Collection[bytes], anchors: Collection[bytes]) -> Traces:
+    """Look for records of these blocks, and of these anchors by the keys of their rows: for live
+    ones in the index, for dead ones in each segment that has any. Raises one of errors.TROUBLE."""
     with index.read() as tables:
         segments = tables.segments()
-        found = {place.segment for place, _kind, key in tables.placed() if key[:32] in keys}
+        found = {
+            place.segment
+            for place, _kind, key in tables.placed()
+            if key[:32] in blocks or key in anchors
+        }
+    # A header names an anchor's block and not its label.
+    pointed_at = {key[:32] for key in anchors}
     for number, (end, live) in segments.items():
-        if live < end and number not in found and _has_any(core.segments, number, end, keys):
+        if number in found or live >= end:
+            continue
+        if _has_any(core.segments, number, end, blocks, pointed_at):
             found.add(number)
     return Traces(frozenset(found), {number: end for number, (end, _live) in segments.items()})
 
 
-def _has_any(segments: Segments, number: int, end: int, keys: Collection[bytes]) -> bool:
+def _has_any(
+    segments: Segments,
+    number: int,
+    end: int,
+    blocks: Collection[bytes],
+    pointed_at: Collection[bytes],
+) -> bool:
     offset = 0
     while offset < end:
         try:
             header, _ = segments.read_header_at(number, offset)
         except BadRecord:
             return True
-        if header.key in keys:
+        if header.key in blocks or (header.kind == Kind.ANCHOR and header.key in pointed_at):
             return True
         offset = Place(number, offset, header.length).end
     return False

@@ -1,43 +1,64 @@
 """What makes a directory a store: the file that says its format, and private folders of its own.
 
 Knows names and modes and nothing of what lies in the folders. Invariant: a directory of another
-format is left as it is.
+format, or with anybody else's files in it, is left as it is.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ced_kvstore.errors import VersionError
+from ced_kvstore.errors import StoreError, VersionError
 from ced_kvstore.files import Files
 from ced_kvstore.hashing import FORMAT_VERSION
 
 VERSION_NAME = "VERSION"
 VERSION_TEXT = f"ced-kv {FORMAT_VERSION}\n".encode()
 
+_FOLDERS = ("index", "pins", "seg")
 
-def read_version(files: Files, directory: Path) -> bytes | None:
-    """Return our own version, None in a new directory; raises VersionError, OSError."""
+_OURS = {*_FOLDERS, "LEASE", "LOCK", "OPEN", VERSION_NAME, f"{VERSION_NAME}.new"}
+"""All names in a store's folder."""
+
+_OF_THE_DISK = {"lost+found"}
+
+
+def check(files: Files, directory: Path) -> None:
+    """Raise VersionError for a store of another format, StoreError for a folder with other files in
+    it, else OSError."""
+    if _is_written(files, directory):
+        return
+    # Our own names are there without it when a store was begun, or has lost it.
+    if not {*files.names(directory)} <= _OURS | _OF_THE_DISK:
+        raise StoreError(
+            f"{directory} holds other files; give the prefix store a folder of its own"
+        )
+
+
+def _is_written(files: Files, directory: Path) -> bool:
+    """Say whether a directory has our own version written down; raises VersionError, OSError."""
     found = files.read_small(directory / VERSION_NAME)
-    if found is not None and found != VERSION_TEXT:
+    # Some file systems leave an empty file when the power goes.
+    if not found:
+        return False
+    if found != VERSION_TEXT:
         other = found[:40].decode(errors="replace")
         raise VersionError(
             f"{directory} holds a prefix store of another version: expected "
             f"{VERSION_TEXT.decode()!r} in {VERSION_NAME}, found {other!r}; "
             "choose another folder or delete this one"
         )
-    return found
+    return True
 
 
-def prepare(files: Files, directory: Path, *, ours: bool) -> None:
-    """Make the folders of a store, private, and write its format down; raises as `read_version`."""
-    # A folder with other things in it may be shared on purpose; then only our own folders in it are
-    # made private.
-    if ours or {*files.names(directory)} <= {"LOCK", "OPEN"}:
-        files.make_private(directory)
-    for name in ("index", "pins", "seg"):
+def prepare(files: Files, directory: Path) -> None:
+    """Make a checked directory and the folders of a store private, and write its format down;
+    raises as `check`."""
+    # It may be a link, and nothing in it.
+    files.make_private(directory.resolve())
+    for name in _FOLDERS:
         files.make_directory(directory / name)
         files.make_private(directory / name)
     # Two processes may have found a new folder at once.
-    if read_version(files, directory) is None:
+    if not _is_written(files, directory):
         files.write_small(directory / VERSION_NAME, VERSION_TEXT)

@@ -112,17 +112,15 @@ class Writer:
         """
         self._let_go(keep=self.active)
         fd: int | None = None
-        if number == self.active:
-            fd, self.active = self._held.pop(number).fd, None
-        else:
-            with contextlib.suppress(FileNotFoundError):
-                fd = self._files.open(self._segments.path(number), write=True)
-            if fd is not None and not self._files.lock(fd):
-                self._files.close(fd)
-                yield False
-                return
+        is_ours = True
         try:
-            yield True
+            if number == self.active:
+                fd, self.active = self._held.pop(number).fd, None
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    fd = self._files.open(self._segments.path(number), write=True)
+                is_ours = fd is None or self._files.lock(fd)
+            yield is_ours
         finally:
             if fd is not None:
                 self._release(fd)
@@ -147,7 +145,7 @@ class Writer:
             stays = 2 * live >= end and number not in {*leaving, *self._held}
             if stays and end + size <= self.limit and self._continue(index, number, size):
                 return
-        taken = {newest, *segments, *self._segments.numbers()}
+        taken = {newest, *segments, *leaving, *self._segments.numbers()}
         number = max(taken) + 1
         if number > MAX_SEGMENT:
             # Somebody made the highest one up.
@@ -178,14 +176,23 @@ class Writer:
         while True:
             path: Path = self._segments.path(number)
             fd = self._files.create(path)
-            if fd is not None:
-                # Whoever sweeps leftovers may have locked it first, and unlinked it.
-                if self._files.lock(fd) and self._files.identity(path) == self._files.identity(fd):
-                    break
-                self._files.close(fd)
+            if fd is not None and self._is_ours(path, fd):
+                self.active, self._held[number] = number, _Held(fd, 0)
+                return
             number += 1
-        self._files.sync_directory(self._segments.folder)
-        self.active, self._held[number] = number, _Held(fd, 0)
+
+    def _is_ours(self, path: Path, fd: int) -> bool:
+        """Lock a new file, and make its name durable; else let it go."""
+        is_ours = False
+        try:
+            # Whoever sweeps leftovers may have locked it first, and unlinked it.
+            if self._files.lock(fd) and self._files.identity(path) == self._files.identity(fd):
+                self._files.sync_directory(self._segments.folder)
+                is_ours = True
+        finally:
+            if not is_ours:
+                self._release(fd)
+        return is_ours
 
     def _let_go(self, keep: int | None) -> None:
         """Give back every lock but one."""

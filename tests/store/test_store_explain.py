@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -49,6 +50,27 @@ def test_a_field_that_went_away_is_named(kit: Any) -> None:
 def test_other_streams_are_another_fingerprint(kit: Any, streams: Any, field: str) -> None:
     kit.commit(kit.open(), kit.ids(3))
     assert kit.open(streams=streams).explain(kit.ids(3)).field == field
+
+
+def test_fields_that_hash_differently_are_a_miss_that_names_the_field(kit: Any) -> None:
+    values = [True, False, 1, 0, "1", "True", "", None]
+    stores = [kit.open(fingerprint={"a": 1, "flag": value, "z": True}) for value in values]
+    for seed, store in enumerate(stores):
+        kit.commit(store, kit.ids(1, seed=seed))
+    for (seed, stored), (at, ours) in itertools.permutations(enumerate(values), 2):
+        ids = kit.ids(1, seed=seed)
+        assert stores[at].match(ids).reason == "fingerprint:flag", (stored, ours)
+        told = stores[at].explain(ids)
+        assert (told.field, repr(told.stored), told.ours) == ("flag", repr(stored), ours)
+
+
+def test_a_field_of_another_type_makes_a_fingerprint_less_near(kit: Any) -> None:
+    # Several, as of two that are as near as each other either may be taken.
+    for seed in range(8):
+        ids = kit.ids(1, seed=seed)
+        kit.commit(kit.open(fingerprint={"a": True, "b": f"far {seed}"}), ids)
+        kit.commit(kit.open(fingerprint={"a": 1, "b": f"near {seed}"}), ids)
+        assert kit.open(fingerprint={"a": 1, "b": "z"}).explain(ids).stored == f"near {seed}"
 
 
 def test_the_nearest_of_several_fingerprints_is_named(kit: Any) -> None:

@@ -97,3 +97,19 @@ def test_dropped_blocks_are_counted_by_reason(kit: Any) -> None:
 )
 def test_trouble_is_told_with_its_file_and_what_to_do(error: OSError | str, says: str) -> None:
     assert told(error) == says
+
+
+def test_an_index_that_is_none_beside_others_says_what_becomes_of_it(kit: Any, peer: Any) -> None:
+    kit.fill()
+    other = peer()
+    other("store = kit.open()")
+    data = kit.directory / "index" / "data.mdb"
+    data.with_name("new").write_bytes(b"no index" * 4096)
+    data.with_name("new").replace(data)
+    store = kit.open()
+    assert "; it is built anew when no process has the store open any more; nothing" in store.notice
+    assert "\n" not in store.notice
+    store.close()
+    other("store.close()")
+    store = kit.open()
+    assert (store.notice, kit.good_blocks(store, kit.ids(4))) == (None, 4)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from ced_kvstore import Files
 from ced_kvstore.index import Index
 from ced_kvstore.rows import Tables
 from ced_kvstore.traces import Traces
@@ -169,3 +172,38 @@ def test_gc_says_what_has_to_wait_for_another_process(kit: Any, peer: Any) -> No
     assert (store.gc().waiting, len(traces(kit, kit.ids(2, seed=1)))) == (1, 1)
     other("store.close()")
     assert (store.gc().waiting, traces(kit, kit.ids(2, seed=1))) == (0, [])
+
+
+class Deadly(Files):
+    """Ends the process, as kill -9 does, when it is to unlink a segment."""
+
+    def unlink(self, path: Path) -> None:
+        if path.suffix == ".kvs":
+            os._exit(9)
+        super().unlink(path)
+
+
+@pytest.mark.parametrize("finisher", ["commit", "gc"])
+def test_a_segment_whose_remover_was_killed_leaves_the_disk_with_whoever_comes_next(
+    kit: Any, peer: Any, finisher: str
+) -> None:
+    two_sessions(kit).close()
+    other = peer()
+    other("store = kit.open()")
+    child = os.fork()
+    if child == 0:
+        kit.open(files=Deadly()).remove("session:gone", purge=True)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    ids = kit.ids(2, seed=1)
+    assert traces(kit, ids) == ["000001.kvs"]
+    if finisher == "commit":
+        assert other("kit.commit(store, kit.ids(1, seed=3)).blocks") == 1
+    else:
+        other("store.gc() and 0")
+    assert traces(kit, ids) == []
+    store = kit.open()
+    assert kit.good_blocks(store, kit.ids(6, seed=2)) == 6
+    assert store.verify() == []
+    with store._core.read() as tables:
+        assert tables.purges() == []

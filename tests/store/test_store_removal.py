@@ -83,6 +83,6 @@ def test_what_was_moved_before_its_removal_stays_removed_when_that_is_moved(kit:
 
 def test_the_longest_record_of_a_removal_is_read_by_a_rebuild() -> None:
     anchors = [Anchor(bytes(32), f"{number:0512}") for number in range(KEYS_PER_RECORD)]
-    keys = [bytes(32)] * KEYS_PER_RECORD
+    keys = [b"k" * 32] * KEYS_PER_RECORD
     (record,) = removal_records(Doomed(anchors, keys, 0))
     assert record.length <= SMALL
