@@ -62,7 +62,7 @@ class Store(Upkeep):
         everything but fingerprint and streams, the first one's `files` included. A full, read-only
         or forbidden disk gives a store that only reads, or always misses, and says so in `notice`.
 
-        Raises StoreError (the path is no folder, or of another format version), ValueError,
+        Raises StoreError (no folder, one with other files in it, or of another format), ValueError,
         TypeError.
         """
         if len({stream.name for stream in streams}) != len(streams) or not streams:
