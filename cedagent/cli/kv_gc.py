@@ -89,11 +89,12 @@ def _planned(store: Store, max_bytes: int | None) -> Told:
 def _limited(store: Store, max_bytes: int) -> Told:
     """Give the store a budget, collect, and tell what went in all."""
     before, files, labels = store.stats(), _files(store), _labels(store)
+    # First: of a label that goes for the budget the beginning may stay, which nothing names then.
+    collected = _collect(store)
     with working("making room"):
         store.limit(max_bytes)
     if store.read_only:
         raise EngineError(f"the store keeps its budget: {store.notice}")
-    collected = _collect(store)
     after, gone = store.stats(), sorted(labels - _labels(store))
     done = replace(
         collected,

@@ -60,6 +60,14 @@ def test_a_smaller_budget_says_all_that_went_for_it(cli: Cli, folder: Path) -> N
     assert (blocks > 4, gone > 4 * BLOCK) == (True, True)
 
 
+def test_what_fits_of_a_path_stays_when_its_end_goes_for_the_budget(cli: Cli, folder: Path) -> None:
+    with opened(folder, BLOCK) as store:
+        commit(store, ids(0, 1, 2, 3), "s:a")
+    assert cli("kv", "gc", "--max-bytes", "4MB").out.endswith("; 1 label went with them\n")
+    with opened(folder, BLOCK) as store:
+        assert store.match(ids(0, 1, 2, 3)).blocks == 2
+
+
 @pytest.mark.usefixtures("filled")
 def test_a_budget_is_told_in_json_with_what_went_for_it(cli: Cli, folder: Path) -> None:
     before = stats_of(folder)
