@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 import cedagent as ca
 from cedagent.agent import log as log_module
 from cedagent.agent.log import LogFile, decode_line, encode_line, read_entries
+from cedagent.engine.protocol import PrefillUsage
 from cedagent.errors import SessionError
 from cedagent.paths import sessions_dir
-from cedagent.testing import ScriptedModel, call
+from cedagent.testing import ScriptedModel, ScriptedSequence, call
 
 Make = Callable[..., ScriptedModel]
 
@@ -127,21 +129,27 @@ def test_an_append_is_durable_before_its_prefill_starts(
     scripted: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[int] = []
-    real = os.fsync
+    found: list[tuple[int, bytes]] = []
+    real, prefill = os.fsync, ScriptedSequence.prefill
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(fd), real(fd))[1])
     agent = ca.Agent(scripted("One."))
     with agent.session("s") as session:
-        events = session.stream("First.")
-        first = next(events)
-        assert isinstance(first, ca.Prefill)
+        path = session.path
+        assert path is not None
+
+        def seen(sequence: ScriptedSequence, *args: Any, **options: Any) -> PrefillUsage:
+            found.append((len(synced), path.read_bytes()))
+            return prefill(sequence, *args, **options)
+
+        monkeypatch.setattr(ScriptedSequence, "prefill", seen)
+        session.run("First.")
+        n_synced, data = found[0]
         # The file, and the folder that names it.
-        assert len(synced) == 2
-        assert session.path is not None
-        entries, _ = read_entries(session.path.read_bytes(), path=session.path)
+        assert n_synced == 2
+        entries, _ = read_entries(data, path=path)
         assert entries[1]["kind"] == "append"
         assert entries[1]["text"] == "First."
         assert entries[1]["prefill_end"] == len(entries[0]["ids"]) + len(entries[1]["ids"])
-        events.close()
 
 
 def test_log_and_folder_are_private(scripted: Make) -> None:
