@@ -187,6 +187,7 @@ def test_no_answer_waits_for_a_look_through_what_was_loaded(
         gc.unfreeze()
 
 
+@pytest.mark.slow
 def test_bench_prints_every_situation_for_both_models(cli: Cli, tiny: Path, home: Path) -> None:
     ran = cli("bench", "--quick", "-m", tiny, "--json")
     assert ran.code == 0, ran.err

@@ -1,8 +1,9 @@
 """One of several processes that use a store at once: commits, reads, drops, closes and opens again.
 
 Usage: writers_worker.py DIRECTORY SEED SECONDS [drop]. Waits for a line on stdin, so that all begin
-together. With drop the budget is small and everybody drops what others may want. Prints the paths
-whose commit was acknowledged, and counts; ends with an error when a promise was broken.
+together, and ends before its time when there is a file `stop` beside the directory. With drop the
+budget is small and everybody drops what others may want. Prints the paths whose commit was
+acknowledged, and counts; ends with an error when a promise was broken.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Worker:
 
     def run(self, seconds: float) -> None:
         ends = time.monotonic() + seconds
-        while time.monotonic() < ends:
+        stop = self.directory.with_name("stop")
+        while time.monotonic() < ends and not stop.exists():
             chance = self.random.random()
             if chance < 0.03:
                 self.reopen()
