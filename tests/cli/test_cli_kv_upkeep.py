@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_store import commit, ids, opened
+from cli_store import commit, fill, ids, opened
 
 from ced_kvstore import Collected, Files, Problem, Store
 
@@ -32,11 +32,7 @@ def folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def filled(folder: Path) -> None:
-    """Two labels that share a block, and two blocks of nobody's."""
-    with opened(folder, BLOCK) as store:
-        commit(store, ids(0, 1), "s:a")
-        commit(store, ids(0, 2, 3), "s:b")
-        commit(store, ids(7, 8))
+    fill(folder, BLOCK)
 
 
 def in_segments(folder: Path) -> int:

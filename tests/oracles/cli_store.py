@@ -33,3 +33,11 @@ def commit(
         snapshots={at: snapshot} if snapshot else {},
     )
     assert done.reason is None
+
+
+def fill(folder: Path, block_bytes: int) -> None:
+    """Make a store of two labels that share a block, and two blocks of nobody's."""
+    with opened(folder, block_bytes) as store:
+        commit(store, ids(0, 1), "s:a")
+        commit(store, ids(0, 2, 3), "s:b")
+        commit(store, ids(7, 8))
